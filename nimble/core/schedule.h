@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "nimble/core/memory_plan.h"
+#include "nimble/core/stream_assignment.h"
+#include "nimble/core/sync_plan.h"
+#include "nimble/core/task_graph.h"
+
+namespace nimble {
+
+// What a stream does, step by step.
+struct Run {
+  TaskId task;
+  friend bool operator==(const Run&, const Run&) = default;
+};
+struct RecordEvent {
+  EventId event;
+  friend bool operator==(const RecordEvent&, const RecordEvent&) = default;
+};
+struct WaitEvent {
+  EventId event;
+  friend bool operator==(const WaitEvent&, const WaitEvent&) = default;
+};
+using Step = std::variant<Run, RecordEvent, WaitEvent>;
+using StreamProgram = std::vector<Step>;
+
+// When and where every task runs and where every buffer lies. A plain value: build one with `make_schedule`, read
+// one from JSON, compare two with ==. Nothing about it is trusted until `verify` has accepted it.
+struct Schedule {
+  std::vector<StreamProgram> streams;
+  std::vector<TaskId> launch_order;     // in which order the host issues the tasks
+  std::size_t event_count = 0;          // one event for each task that another stream waits for
+  MemoryPlan memory;
+
+  std::size_t wait_count() const;
+  std::vector<StreamId> stream_of() const;  // by task
+  friend bool operator==(const Schedule&, const Schedule&) = default;
+};
+
+// Streams, events and waits for a given assignment, without memory.
+Schedule make_schedule(const TaskGraph& graph, const StreamAssignment& streams);
+
+// The schedule's own order as a graph: an edge for two neighbours on a stream and for each wait. Its reachability
+// is the happens-before relation that memory planning needs.
+TaskGraph happens_before_graph(const TaskGraph& graph, const Schedule& schedule);
+
+// How many streams a schedule may use.
+struct StreamLimit {
+  std::size_t count = 0;  // 0: as many as maximum logical concurrency takes
+  static StreamLimit maximum() { return {}; }
+  static StreamLimit at_most(std::size_t n) { return {n}; }
+};
+
+// The whole way from a task graph to a schedule with memory: minimum equivalent graph, streams, syncs, offsets.
+Schedule plan(const TaskGraph& graph, std::span<const BufferSpec> buffers, StreamLimit limit = {});
+
+}  // namespace nimble
