@@ -33,7 +33,4 @@ struct LowerBounds {
 };
 LowerBounds lower_bounds(const TaskGraph& graph, const Machine& machine = {}, Nanoseconds default_cost = 1000);
 
-// The size of the largest set of tasks no two of which are ordered: how many can run side by side at most.
-std::size_t degree_of_concurrency(const TaskGraph& graph);
-
 }  // namespace nimble
