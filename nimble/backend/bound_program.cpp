@@ -1,0 +1,230 @@
+#include "nimble/backend/bound_program.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace nimble {
+
+// Answers the allocations of the task that is running. Matched by size in recorded order, so that an allocation that
+// does not happen again (a cache that is warm by now) does not shift the others.
+class BoundProgram::Server final : public AllocationHook {
+ public:
+  struct Planned {
+    std::size_t bytes;
+    void* address;  // nullptr: a result that PyTorch's own allocator shall make
+  };
+
+  void begin(std::span<const Planned> planned) { planned_ = planned; }
+
+  void* serve(std::size_t bytes) override {
+    for (std::size_t i = 0; i < planned_.size(); ++i) {
+      if (planned_[i].bytes != bytes) continue;
+      void* address = planned_[i].address;
+      planned_ = planned_.subspan(i + 1);
+      return address;
+    }
+    ++unplanned;
+    return nullptr;
+  }
+  void allocated(void*, std::size_t) override {}
+  void freed(void*) override {}
+
+  std::uint64_t unplanned = 0;
+
+ private:
+  std::span<const Planned> planned_;
+};
+
+struct BoundProgram::BoundTask {
+  c10::OperatorHandle op;
+  torch::jit::Stack arguments;
+  std::vector<Server::Planned> allocations;
+  ThreadState state;
+  // Results in memory that this task makes; checked against the record and adopted where they lie elsewhere.
+  struct Made {
+    std::size_t result;                // which of the operator's results
+    std::optional<std::size_t> element;  // which tensor of a list
+    TensorRef ref;
+  };
+  std::vector<Made> made;
+};
+
+struct BoundProgram::Lane::State {
+  ThreadStateGuard thread_state;
+  const ThreadState* entered = nullptr;
+  torch::jit::Stack stack;
+  Server server;
+};
+
+BoundProgram::Lane::Lane() : state_(std::make_unique<State>()) {}
+BoundProgram::Lane::~Lane() = default;
+std::uint64_t BoundProgram::Lane::unplanned() const { return state_->server.unplanned; }
+
+BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<void* const> addresses)
+    : program_(std::move(program)), planned_(addresses.begin(), addresses.end()), addresses_(planned_), given_(planned_.size()) {
+  // Bound tensors are ordinary ones even if the binding happens under inference_mode.
+  const c10::InferenceMode ordinary(false);
+  for (std::size_t b = 0; b < program_->buffers.size(); ++b) {
+    const Buffer& buffer = program_->buffers[b];
+    if (buffer.outside.defined()) {
+      storages_.push_back(buffer.outside.storage());
+    } else {
+      storages_.emplace_back(c10::make_intrusive<c10::StorageImpl>(
+          c10::StorageImpl::use_byte_size_t(), buffer.bytes, at::DataPtr(addresses_[b], buffer.device), nullptr, false));
+    }
+  }
+  for (std::uint32_t i = 0; i < program_->tasks.size(); ++i) {
+    const Task& task = program_->tasks[i];
+    BoundTask bound{.op = task.op, .arguments = {}, .allocations = {}, .state = task.state, .made = {}};
+    for (const Operand& argument : task.arguments) bound.arguments.push_back(bind(argument));
+    std::unordered_set<BufferId> made_here;
+    for (const Allocation& allocation : task.allocations) {
+      made_here.insert(allocation.buffer);
+      bound.allocations.push_back({allocation.bytes, addresses_[allocation.buffer.index()]});
+    }
+    for (std::size_t r = 0; r < task.results.size(); ++r) {
+      if (const auto* ref = std::get_if<TensorRef>(&task.results[r])) {
+        if (made_here.contains(ref->buffer)) bound.made.push_back({r, std::nullopt, *ref});
+      } else if (const auto* list = std::get_if<TensorRefList>(&task.results[r])) {
+        for (std::size_t e = 0; e < list->refs.size(); ++e) {
+          if (list->refs[e] && made_here.contains(list->refs[e]->buffer)) bound.made.push_back({r, e, *list->refs[e]});
+        }
+      }
+    }
+    tasks_.push_back(std::move(bound));
+  }
+
+  std::unordered_set<BufferId> written;
+  for (const Task& task : program_->tasks) {
+    for (const TensorRef& ref : task.writes) written.insert(ref.buffer);
+  }
+  for (std::uint32_t b = 0; b < program_->buffers.size(); ++b) {
+    const Buffer& buffer = program_->buffers[b];
+    if (buffer.outside.defined() && written.contains(BufferId{b})) written_outside_.push_back(buffer.outside);
+  }
+  for (std::size_t i = 0; i < program_->inputs.size(); ++i) {
+    if (written.contains(program_->inputs[i].buffer)) written_inputs_.push_back(i);
+  }
+}
+
+BoundProgram::~BoundProgram() = default;
+
+at::Tensor BoundProgram::bind(const TensorRef& ref) const { return materialize(ref, storages_[ref.buffer.index()]); }
+
+c10::IValue BoundProgram::bind(const Operand& operand) const {
+  if (const auto* ref = std::get_if<TensorRef>(&operand)) return bind(*ref);
+  if (const auto* list = std::get_if<TensorRefList>(&operand)) {
+    if (list->of_optionals) {
+      c10::List<std::optional<at::Tensor>> tensors;
+      for (const auto& ref : list->refs) tensors.push_back(ref ? std::optional(bind(*ref)) : std::nullopt);
+      return tensors;
+    }
+    c10::List<at::Tensor> tensors;
+    for (const auto& ref : list->refs) tensors.push_back(ref ? bind(*ref) : at::Tensor());
+    return tensors;
+  }
+  return std::get<c10::IValue>(operand);
+}
+
+void BoundProgram::point(BufferId buffer, void* data) {
+  addresses_[buffer.index()] = data;
+  storages_[buffer.index()].unsafeGetStorageImpl()->set_data_ptr_noswap(
+      at::DataPtr(data, program_->buffer(buffer).device));
+}
+
+void BoundProgram::run(TaskId id, Lane& lane) {
+  BoundTask& task = tasks_[id.index()];
+  Lane::State& state = *lane.state_;
+  if (!state.entered || !(*state.entered == task.state)) {
+    state.thread_state.enter(task.state);
+    state.entered = &task.state;
+  }
+  state.stack.assign(task.arguments.begin(), task.arguments.end());
+  state.server.begin(task.allocations);
+  {
+    const AllocationHookGuard serving(&state.server);
+    task.op.callBoxed(&state.stack);
+  }
+  for (const auto& made : task.made) {
+    const c10::IValue& result = state.stack[made.result];
+    adopt(made.ref, made.element ? result.toListRef()[*made.element].toTensor() : result.toTensor(), id);
+  }
+  state.stack.clear();
+}
+
+void BoundProgram::adopt(const TensorRef& expected, const at::Tensor& result, TaskId task) {
+  if (result.sizes() != at::IntArrayRef(expected.sizes) || result.strides() != at::IntArrayRef(expected.strides) ||
+      result.scalar_type() != expected.dtype) {
+    throw Error("[nimble::replay] " + task_name(*program_, task) + " gave another shape than when it was recorded (" +
+                to_string(describe(result, expected.buffer)) + " instead of " + to_string(expected) + ")");
+  }
+  if (result.storage().data() != addresses_[expected.buffer.index()]) give(expected.buffer, result.storage());
+}
+
+void BoundProgram::give(BufferId buffer, c10::Storage storage) {
+  point(buffer, storage.mutable_data());
+  given_[buffer.index()] = std::move(storage);
+}
+
+void BoundProgram::release_given() {
+  for (std::uint32_t b = 0; b < given_.size(); ++b) {
+    if (!given_[b]) continue;
+    given_[b] = {};
+    point(BufferId{b}, planned_[b]);
+  }
+}
+
+void BoundProgram::bump_versions(std::span<const at::Tensor> inputs) const {
+  const auto bump = [](const at::Tensor& tensor) {
+    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  };
+  for (const at::Tensor& tensor : written_outside_) bump(tensor);
+  for (const std::size_t input : written_inputs_) bump(inputs[input]);
+}
+
+void point_inputs(BoundProgram& bound, std::span<const at::Tensor> inputs) {
+  const Program& program = bound.program();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const TensorRef& recorded = program.inputs[i];
+    if (program.buffer(recorded.buffer).kind != BufferKind::kInput) continue;
+    const auto shift = recorded.offset * static_cast<std::int64_t>(c10::elementSize(recorded.dtype));
+    bound.point(recorded.buffer, static_cast<char*>(inputs[i].mutable_data_ptr()) - shift);
+  }
+}
+
+Tensors collect_outputs(const BoundProgram& bound, std::span<const at::Tensor> inputs, bool alias) {
+  const Program& program = bound.program();
+  Tensors outputs;
+  outputs.reserve(program.outputs.size());
+  for (const Output& output : program.outputs) {
+    if (output.same_as_input) {
+      outputs.push_back(inputs[*output.same_as_input]);
+    } else if (output.same_as_output) {
+      outputs.push_back(outputs[*output.same_as_output]);
+    } else if (output.outside.defined()) {
+      outputs.push_back(output.outside);
+    } else {
+      const BufferId id = output.ref.buffer;
+      const Buffer& buffer = program.buffer(id);
+      if (buffer.kind == BufferKind::kInput) {
+        const auto source = std::find_if(program.inputs.begin(), program.inputs.end(),
+                                         [&](const TensorRef& input) { return input.buffer == id; });
+        const at::Tensor& input = inputs[source - program.inputs.begin()];
+        TensorRef ref = output.ref;
+        ref.offset += input.storage_offset() - source->offset;
+        outputs.push_back(materialize(ref, input.storage()));
+      } else if (bound.given(id)) {
+        outputs.push_back(materialize(output.ref, bound.given(id)));
+      } else {
+        const at::Tensor seen = materialize(output.ref, bound.storage_of(id));
+        const bool shared = buffer.kind == BufferKind::kConstant || buffer.kind == BufferKind::kEscaped;
+        outputs.push_back(shared && !alias ? seen.clone() : seen);
+      }
+    }
+  }
+  return outputs;
+}
+
+}  // namespace nimble

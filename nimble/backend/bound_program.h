@@ -1,0 +1,90 @@
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "nimble/backend/executable.h"
+#include "nimble/torch/allocation_hook.h"
+#include "nimble/torch/program.h"
+#include "nimble/torch/thread_state.h"
+
+namespace nimble {
+
+// A program whose every tensor argument has been built once, over storages that can be pointed elsewhere: a replay
+// builds no tensor metadata. Where an operator allocates its result, the planned address is served to it, so the
+// arguments of later tasks already look at the right place.
+class BoundProgram {
+ public:
+  // `addresses[b]` is where buffer b lies, or nullptr where that is known only at run time (inputs, results).
+  BoundProgram(std::shared_ptr<const Program> program, std::span<void* const> addresses);
+
+  ~BoundProgram();
+  BoundProgram(const BoundProgram&) = delete;
+  BoundProgram& operator=(const BoundProgram&) = delete;
+
+  const Program& program() const { return *program_; }
+
+  // Points every tensor of this buffer at `data`.
+  void point(BufferId buffer, void* data);
+  void* address(BufferId buffer) const { return addresses_[buffer.index()]; }
+
+  // What one thread needs to run tasks, kept between tasks and replays.
+  class Lane {
+   public:
+    Lane();
+    ~Lane();
+    // Allocations that were neither planned nor meant for a result, since the lane was made.
+    std::uint64_t unplanned() const;
+
+   private:
+    friend class BoundProgram;
+    struct State;
+    std::unique_ptr<State> state_;
+  };
+
+  // Runs one task on this thread. Tasks that are ordered by the schedule must be run in that order; others may run at
+  // the same time on other lanes. Throws what the operator throws, and Error if its results look otherwise than
+  // recorded.
+  void run(TaskId task, Lane& lane);
+
+  // The storage that a buffer's tensors look at.
+  const c10::Storage& storage_of(BufferId buffer) const { return storages_[buffer.index()]; }
+
+  // Memory that belongs to this replay alone, such as that of a result: given by hand, or by PyTorch's allocator to a
+  // task whose result has no planned address. Kept until released.
+  void give(BufferId buffer, c10::Storage storage);
+  const c10::Storage& given(BufferId buffer) const { return given_[buffer.index()]; }
+  void release_given();
+
+  // Tells autograd that the replay wrote to outside tensors and inputs.
+  void bump_versions(std::span<const at::Tensor> inputs) const;
+
+ private:
+  struct BoundTask;
+  class Server;
+
+  at::Tensor bind(const TensorRef& ref) const;
+  c10::IValue bind(const Operand& operand) const;
+  void adopt(const TensorRef& expected, const at::Tensor& result, TaskId task);
+
+  std::shared_ptr<const Program> program_;
+  std::vector<c10::Storage> storages_;  // by buffer
+  std::vector<void*> planned_;          // by buffer: where it lies unless a replay is told otherwise
+  std::vector<void*> addresses_;        // by buffer: where it lies now
+  std::vector<c10::Storage> given_;     // by buffer: memory that PyTorch's allocator gave during this replay
+  std::vector<BoundTask> tasks_;
+  std::vector<at::Tensor> written_outside_;
+  std::vector<std::size_t> written_inputs_;
+};
+
+// Points the input buffers at the caller's tensors, whatever offset they have in their storages.
+void point_inputs(BoundProgram& bound, std::span<const at::Tensor> inputs);
+
+// The results of a replay that has finished. Uses `given` memory without copying; copies what must not be shared.
+Tensors collect_outputs(const BoundProgram& bound, std::span<const at::Tensor> inputs, bool alias);
+
+}  // namespace nimble

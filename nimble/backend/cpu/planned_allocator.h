@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+
+namespace nimble::cpu {
+
+// Puts an allocator of ours in front of PyTorch's CPU allocator, once for the process. On threads without an
+// AllocationHook it hands every request straight on.
+void install_planned_allocator();
+
+// One block of memory from which planned addresses are served. Freed when the owner goes; pointers into it that
+// PyTorch still holds as raw memory are recognised and not freed twice.
+class Arena {
+ public:
+  explicit Arena(std::size_t bytes);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  char* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  char* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace nimble::cpu

@@ -1,0 +1,63 @@
+#include "nimble/backend/cpu/stream_workers.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace nimble::cpu {
+namespace {
+
+void breathe() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+}  // namespace
+
+void Event::raise_to(std::uint64_t value) {
+  value_.store(value, std::memory_order_release);
+  value_.notify_all();
+}
+
+void Event::wait_for(std::uint64_t value) const {
+  constexpr int kSpins = 4000;  // some tens of microseconds: longer than a wake-up costs
+  for (int spin = 0; spin < kSpins; ++spin) {
+    if (value_.load(std::memory_order_acquire) >= value) return;
+    breathe();
+  }
+  for (std::uint64_t now; (now = value_.load(std::memory_order_acquire)) < value;) {
+    value_.wait(now, std::memory_order_acquire);
+  }
+}
+
+StreamWorkers::StreamWorkers(std::size_t count, std::function<void()> setup) : done_(count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    threads_.emplace_back([this, i, setup] { work(i, setup); });
+  }
+}
+
+StreamWorkers::~StreamWorkers() {
+  stopping_.store(true);
+  start_.raise_to(++round_);
+  for (auto& thread : threads_) thread.join();
+}
+
+void StreamWorkers::run(const std::function<void(std::size_t)>& job) {
+  job_ = &job;
+  start_.raise_to(++round_);
+  job(0);
+  for (const Event& done : done_) done.wait_for(round_);
+}
+
+void StreamWorkers::work(std::size_t index, const std::function<void()>& setup) {
+  setup();
+  for (std::uint64_t round = 1;; ++round) {
+    start_.wait_for(round);
+    if (stopping_.load()) return;
+    (*job_)(index + 1);
+    done_[index].raise_to(round);
+  }
+}
+
+}  // namespace nimble::cpu

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "nimble/core/error.h"
+#include "nimble/core/schedule.h"
+#include "nimble/torch/dependencies.h"
+#include "nimble/torch/program.h"
+
+namespace nimble {
+
+using Tensors = std::vector<at::Tensor>;
+
+// Everything that was decided about a program before it is bound to a backend. Immutable; `schedule` was planned for
+// `graph` and `memory`, and has been verified.
+struct ExecutionPlan {
+  std::shared_ptr<const Program> program;
+  TaskGraph graph;
+  MemoryDemand memory;
+  Schedule schedule;
+};
+
+struct BindOptions {
+  // Results lie in memory of the executable's own, and the next replay overwrites them. Off: each replay gives its
+  // caller results that nobody else ever touches.
+  bool alias_outputs = false;
+  // CPU: threads that one task may use. 0: as many as PyTorch is set to.
+  int threads_per_stream = 0;
+  // Called before each task, on the thread that issues it; tests put delays here.
+  std::function<void(TaskId)> before_task = {};
+};
+
+struct ExecutableReport {
+  std::uint64_t arena_bytes = 0;            // planned memory
+  std::uint64_t unplanned_allocations = 0;  // of the last replay (CPU) or of the capture (CUDA)
+  std::size_t threads_per_stream = 0;       // CPU only
+};
+
+// A schedule bound to a backend, ready to replay. Owns its memory, its threads or streams, and keeps the program's
+// outside tensors alive.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+
+  // Runs the whole schedule on `inputs`, which must look exactly as the recorded ones did (the caller has checked).
+  // Bumps the version of every outside tensor that it writes. What a task throws is thrown here, once all streams
+  // have stopped; the executable stays usable. One call at a time; callers serialise.
+  virtual Tensors replay(std::span<const at::Tensor> inputs) = 0;
+
+  virtual ExecutableReport report() const = 0;
+
+  // Runs the schedule once, one task after the other, and returns how long each took, by task.
+  virtual std::vector<Nanoseconds> measure_tasks(std::span<const at::Tensor> inputs) = 0;
+};
+
+// The seam between engine and devices: everything that is asked of a backend.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::uint64_t alignment() const = 0;
+
+  // Makes PyTorch's allocations on this device visible to AllocationHook. Cheap, may be called again and again.
+  virtual void watch_allocations() = 0;
+
+  // Refuses, with RecordError, a program that this backend cannot replay.
+  virtual void check(const Program& program) const = 0;
+
+  virtual std::unique_ptr<Executable> bind(ExecutionPlan plan, const BindOptions& options) = 0;
+
+  // The numbers of streams worth measuring for a program of this degree of concurrency, the safe choice (one) first.
+  // 0 stands for maximum concurrency.
+  virtual std::vector<StreamLimit> stream_choices(std::size_t degree_of_concurrency) const = 0;
+};
+
+Backend& cpu_backend();
+Backend& cuda_backend();  // throws Error, saying why, where there is none
+bool cuda_available();
+Backend& backend_for(c10::Device device);
+
+}  // namespace nimble

@@ -1,0 +1,101 @@
+#include "nimble/torch/dependencies.h"
+
+#include <ATen/core/Generator.h>
+
+#include <algorithm>
+#include <map>
+
+namespace nimble {
+namespace {
+
+struct Access {
+  TaskId task;
+  TensorRef ref;
+};
+
+// Who touched a buffer since it was last overwritten whole.
+struct History {
+  std::vector<Access> writes, reads;
+};
+
+bool covers(const TensorRef& whole, const TensorRef& part) {
+  const ByteRange outer = byte_range(whole), inner = byte_range(part);
+  const auto bytes = static_cast<std::uint64_t>(whole.numel()) * c10::elementSize(whole.dtype);
+  const bool dense = bytes == outer.end - outer.begin;
+  return dense && outer.begin <= inner.begin && inner.end <= outer.end;
+}
+
+// The CPU generator that a random task draws from; nullptr stands for the default one.
+std::optional<const void*> cpu_generator(const Program& program, const Task& task) {
+  if (!task.random || task.writes.empty()) return std::nullopt;
+  if (!program.buffer(task.writes.front().buffer).device.is_cpu()) return std::nullopt;
+  for (const Operand& argument : task.arguments) {
+    const auto* value = std::get_if<c10::IValue>(&argument);
+    if (value && value->isGenerator()) return value->toGenerator().unsafeGetGeneratorImpl();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+TaskGraph dependencies(const Program& program, std::span<const Nanoseconds> costs) {
+  TaskGraphBuilder builder;
+  for (std::uint32_t i = 0; i < program.tasks.size(); ++i) {
+    const auto cost = i < costs.size() ? std::optional(costs[i]) : std::nullopt;
+    builder.add_task(task_name(program, TaskId{i}), cost);
+  }
+  std::vector<History> histories(program.buffers.size());
+  std::map<const void*, TaskId> last_draw;
+  for (std::uint32_t i = 0; i < program.tasks.size(); ++i) {
+    const TaskId id{i};
+    const Task& task = program.tasks[i];
+    const auto wait_for = [&](const std::vector<Access>& accesses, const TensorRef& ref) {
+      for (const Access& access : accesses) {
+        if (access.task != id && may_overlap(access.ref, ref)) builder.add_edge(access.task, id);
+      }
+    };
+    for (const TensorRef& ref : task.reads) wait_for(histories[ref.buffer.index()].writes, ref);
+    for (const TensorRef& ref : task.writes) {
+      History& history = histories[ref.buffer.index()];
+      wait_for(history.writes, ref);
+      wait_for(history.reads, ref);
+      // Whoever comes later waits for this task, and so for what it overwrote.
+      const auto is_covered = [&](const Access& access) { return covers(ref, access.ref); };
+      std::erase_if(history.writes, is_covered);
+      std::erase_if(history.reads, is_covered);
+      history.writes.push_back({id, ref});
+    }
+    for (const TensorRef& ref : task.reads) histories[ref.buffer.index()].reads.push_back({id, ref});
+    if (const auto generator = cpu_generator(program, task)) {
+      const auto [previous, first] = last_draw.try_emplace(*generator, id);
+      if (!first) builder.add_edge(std::exchange(previous->second, id), id);
+    }
+  }
+  return std::move(builder).build();
+}
+
+MemoryDemand memory_demand(const Program& program, std::uint64_t alignment) {
+  std::vector<std::vector<TaskId>> uses(program.buffers.size());
+  for (std::uint32_t i = 0; i < program.tasks.size(); ++i) {
+    const Task& task = program.tasks[i];
+    const auto use = [&](BufferId buffer) {
+      auto& list = uses[buffer.index()];
+      if (list.empty() || list.back() != TaskId{i}) list.push_back(TaskId{i});
+    };
+    for (const TensorRef& ref : task.reads) use(ref.buffer);
+    for (const TensorRef& ref : task.writes) use(ref.buffer);
+    for (const Allocation& allocation : task.allocations) use(allocation.buffer);
+  }
+  MemoryDemand demand;
+  for (std::uint32_t b = 0; b < program.buffers.size(); ++b) {
+    const Buffer& buffer = program.buffers[b];
+    const bool planned = buffer.kind == BufferKind::kScratch || (buffer.kind == BufferKind::kInternal && !buffer.returned);
+    if (!planned || buffer.bytes == 0 || uses[b].empty()) continue;
+    demand.specs.push_back({"%" + std::to_string(b), buffer.bytes, alignment, std::move(uses[b])});
+    demand.buffers.push_back(BufferId{b});
+    demand.total_bytes += buffer.bytes;
+  }
+  return demand;
+}
+
+}  // namespace nimble

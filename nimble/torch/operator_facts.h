@@ -1,0 +1,37 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <optional>
+#include <string>
+
+#include "nimble/torch/record_error.h"
+
+namespace nimble {
+
+// What the recorder must know of an operator beyond its schema.
+
+// The operator only changes how its argument is looked at (`t_`, `unsqueeze_`, `set_`): later refs show it, so
+// there is nothing to replay.
+bool only_changes_metadata(const c10::OperatorHandle& op);
+
+// The operator hands out memory without filling it: the memory plan does that, so there is nothing to replay.
+bool only_allocates(const c10::OperatorHandle& op);
+
+// The operator is bookkeeping of the host (profiler ranges) or a question about shapes and settings, not data.
+bool is_host_bookkeeping(const c10::OperatorHandle& op);
+
+// The operator draws from a random generator.
+bool draws_random_numbers(const c10::OperatorHandle& op);
+
+// The operator wraps data from the host (`torch.tensor([1, 2])`) into a tensor: what it is given is a constant.
+bool lifts_a_constant(const c10::OperatorHandle& op);
+
+// The n-th argument is written although the schema does not say so.
+bool writes_argument_unannounced(const c10::OperatorHandle& op, std::size_t argument);
+
+// Why a call with these arguments cannot be replayed: it would turn data into host values or shapes.
+std::optional<Refusal> depends_on_data(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
+
+}  // namespace nimble

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "nimble/core/ids.h"
+#include "nimble/torch/tensor_ref.h"
+#include "nimble/torch/thread_state.h"
+
+namespace nimble {
+
+enum class BufferKind {
+  kInput,     // an argument of the call: it lies elsewhere every time
+  kExternal,  // lives outside: a parameter, a module's buffer, optimizer state
+  kConstant,  // made while recording from nothing but numbers; the program holds it
+  kInternal,  // made by a task
+  kScratch,   // allocated and freed inside one task
+  kEscaped,   // made by a task and still owned by somebody outside: replay writes to that same place
+};
+
+// One storage.
+struct Buffer {
+  BufferKind kind = BufferKind::kInternal;
+  std::uint64_t bytes = 0;
+  c10::Device device = c10::kCPU;
+  // kExternal, kConstant, kEscaped: the tensor as it was first seen, which owns the storage, and the address it had.
+  at::Tensor outside = {};
+  void* address = nullptr;
+  bool returned = false;  // a result of the program looks at it, so it belongs to the caller
+};
+
+// A list of tensors as one argument or result; absent ones are allowed where the operator allows them.
+struct TensorRefList {
+  std::vector<std::optional<TensorRef>> refs;
+  bool of_optionals = false;  // Tensor?[] rather than Tensor[]
+};
+// An argument or result: a number, string, generator or none by value; a tensor or list of tensors by ref.
+using Operand = std::variant<c10::IValue, TensorRef, TensorRefList>;
+
+// The n-th allocation that a task makes.
+struct Allocation {
+  std::uint64_t bytes = 0;
+  BufferId buffer;
+};
+
+struct Task {
+  c10::OperatorHandle op;
+  std::vector<Operand> arguments;
+  std::vector<Operand> results = {};
+  std::vector<Allocation> allocations = {};
+  std::vector<TensorRef> reads = {};
+  std::vector<TensorRef> writes = {};
+  bool random = false;
+  ThreadState state = {};
+  std::string where = {};  // the user's source line, empty where unknown
+};
+
+struct Output {
+  TensorRef ref;
+  std::optional<std::size_t> same_as_input = {};   // the very tensor that was passed in
+  std::optional<std::size_t> same_as_output = {};  // the very tensor that an earlier output is
+  at::Tensor outside = {};                         // the very tensor that lives outside (a parameter)
+};
+
+// Straight-line code: what one run of the user's function did, below autograd, in order. A value: passes make new
+// programs from it. Holds the outside tensors it reads and writes alive.
+struct Program {
+  std::vector<Buffer> buffers;
+  std::vector<Task> tasks;
+  std::vector<TensorRef> inputs;
+  std::vector<Output> outputs;
+
+  const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
+  const Task& task(TaskId id) const { return tasks[id.index()]; }
+  c10::Device device() const;  // of the inputs and internal buffers
+};
+
+// "convolution#12": short, unique, stable.
+std::string task_name(const Program& program, TaskId task);
+
+// One line for each task, with shapes and buffers.
+std::string to_string(const Program& program);
+
+// Calls `visit(const TensorRef&)` for each tensor of an operand.
+template <class Visit>
+void for_each_ref(const Operand& operand, Visit&& visit) {
+  if (const auto* ref = std::get_if<TensorRef>(&operand)) {
+    visit(*ref);
+  } else if (const auto* list = std::get_if<TensorRefList>(&operand)) {
+    for (const auto& element : list->refs) {
+      if (element) visit(*element);
+    }
+  }
+}
+
+}  // namespace nimble

@@ -1,0 +1,379 @@
+#include "nimble/torch/program_builder.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "nimble/torch/allocation_hook.h"
+#include "nimble/torch/constant_folding.h"
+#include "nimble/torch/operator_facts.h"
+
+namespace nimble {
+
+// A storage we know. Held weakly: its address stays taken, so that no new storage is mistaken for it, while its
+// memory goes as soon as PyTorch lets go of it.
+struct ProgramBuilder::Tracked {
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+  BufferId buffer;
+  const void* data = nullptr;  // a storage that was resized is a new buffer
+};
+
+// The allocations of one call.
+class ProgramBuilder::Observer final : public AllocationHook {
+ public:
+  struct Seen {
+    void* pointer;
+    std::size_t bytes;
+    bool freed = false;
+    std::optional<BufferId> buffer = {};
+  };
+
+  void* serve(std::size_t) override { return nullptr; }
+  void allocated(void* pointer, std::size_t bytes) override { seen_.push_back({pointer, bytes}); }
+  void freed(void* pointer) override {
+    if (Seen* seen = find(pointer)) seen->freed = true;
+  }
+
+  // The allocation that `pointer` still belongs to.
+  Seen* find(const void* pointer) {
+    const auto found = std::find_if(seen_.rbegin(), seen_.rend(),
+                                    [&](const Seen& seen) { return seen.pointer == pointer && !seen.freed; });
+    return found == seen_.rend() ? nullptr : &*found;
+  }
+  std::vector<Seen>& seen() { return seen_; }
+
+ private:
+  std::vector<Seen> seen_;
+};
+
+struct ProgramBuilder::Call {
+  c10::OperatorHandle op;
+  std::vector<c10::IValue> values;  // the arguments themselves: a written one may come back with another shape
+  std::vector<Operand> arguments;
+  bool constant = false;  // depends on nothing but constants
+  std::string where;
+};
+
+namespace {
+
+bool is_written(const c10::OperatorHandle& op, std::size_t argument) {
+  const auto* alias = op.schema().arguments()[argument].alias_info();
+  return (alias && alias->isWrite()) || writes_argument_unannounced(op, argument);
+}
+
+// A Python number that stands where a tensor is expected: it has no identity, so it is an argument by value.
+bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
+
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
+template <class Visit>
+void for_each_tensor(const c10::IValue& value, Visit&& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) for_each_tensor(element, visit);
+  }
+}
+
+std::optional<Refusal> unsupported(const std::string& what, const at::Tensor& tensor) {
+  const auto refusal = [&](std::string kind) {
+    return Refusal{what, "it has to do with a " + std::move(kind) + " tensor",
+                   "Nimble replays dense tensors only; leave this part outside the compiled function", ""};
+  };
+  if (tensor.is_nested()) return refusal("nested");
+  if (tensor.layout() != at::kStrided) return refusal(c10::str(tensor.layout()));
+  if (tensor.is_quantized()) return refusal("quantized");
+  if (tensor._is_zerotensor()) return refusal("symbolic zero");
+  if (!tensor.has_storage() || tensor.is_meta()) return refusal("storage-less");
+  return std::nullopt;
+}
+
+}  // namespace
+
+ProgramBuilder::ProgramBuilder(std::span<const at::Tensor> inputs, OnRefusal on_refusal,
+                               std::span<const at::Tensor> outside)
+    : on_refusal_(on_refusal), inputs_(inputs.begin(), inputs.end()) {
+  std::unordered_set<const c10::StorageImpl*> lives_outside;
+  for (const at::Tensor& tensor : outside) {
+    if (tensor.defined() && tensor.has_storage()) lives_outside.insert(storage_of(tensor));
+  }
+  for (const at::Tensor& input : inputs) {
+    if (auto refusal = unsupported("an argument", input)) {
+      refuse(*std::move(refusal));
+      return;
+    }
+    const auto* storage = storage_of(input);
+    if (!tracked_.contains(storage) && !lives_outside.contains(storage)) {
+      track(input, {.kind = BufferKind::kInput}, false);
+    }
+    program_.inputs.push_back(describe(input, known_buffer(input)));
+  }
+}
+
+ProgramBuilder::~ProgramBuilder() = default;
+
+void ProgramBuilder::refuse(Refusal refusal) {
+  if (on_refusal_ == OnRefusal::kThrow) throw RecordError(refusal.message());
+  std::lock_guard lock(mutex_);
+  if (!refusal_) refusal_ = std::move(refusal);
+}
+
+BufferId ProgramBuilder::track(const at::Tensor& tensor, Buffer buffer, bool constant) {
+  const c10::Storage& storage = tensor.storage();
+  buffer.bytes = storage.nbytes();
+  buffer.device = tensor.device();
+  const BufferId id{static_cast<std::uint32_t>(program_.buffers.size())};
+  program_.buffers.push_back(std::move(buffer));
+  constant_.push_back(constant);
+  held_.push_back(constant ? tensor : at::Tensor());
+  tracked_.insert_or_assign(storage.unsafeGetStorageImpl(),
+                            Tracked{storage.getWeakStorageImpl(), id, storage.data()});
+  return id;
+}
+
+BufferId ProgramBuilder::known_buffer(const at::Tensor& tensor) {
+  if (const auto found = tracked_.find(storage_of(tensor)); found != tracked_.end()) return found->second.buffer;
+  return track(tensor,
+               {.kind = BufferKind::kExternal, .outside = tensor, .address = tensor.storage().mutable_data()}, false);
+}
+
+std::pair<BufferId, bool> ProgramBuilder::result_buffer(const at::Tensor& tensor, bool constant,
+                                                        Observer& observer) {
+  const auto found = tracked_.find(storage_of(tensor));
+  const void* data = tensor.storage().data();
+  if (found != tracked_.end() && found->second.data == data) return {found->second.buffer, false};
+  const BufferId id = track(tensor, {}, constant);
+  if (auto* seen = observer.find(data)) seen->buffer = id;
+  return {id, true};
+}
+
+Operand ProgramBuilder::argument_operand(const c10::IValue& value) {
+  const auto ref = [&](const at::Tensor& tensor) { return describe(tensor, known_buffer(tensor)); };
+  if (value.isTensor() && value.toTensor().defined() && !is_number(value.toTensor())) return ref(value.toTensor());
+  if (value.isTensorList() || value.isOptionalTensorList()) {
+    TensorRefList list{.refs = {}, .of_optionals = !value.isTensorList()};
+    for (const c10::IValue& element : value.toListRef()) {
+      if (element.isTensor() && element.toTensor().defined()) {
+        list.refs.emplace_back(ref(element.toTensor()));
+      } else {
+        list.refs.emplace_back(std::nullopt);
+      }
+    }
+    return list;
+  }
+  return value;
+}
+
+ProgramBuilder::Call ProgramBuilder::before(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                                            std::string where) {
+  const auto values = torch::jit::last(stack, op.schema().arguments().size());
+  Call call{op, values.vec(), {}, false, std::move(where)};
+
+  std::optional<Refusal> refusal;
+  const auto& name = op.operator_name().name;
+  for (const auto& value : values) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (!refusal) refusal = unsupported(name, tensor);
+    });
+  }
+  if (!refusal) {
+    std::lock_guard lock(mutex_);
+    call.constant = !draws_random_numbers(op);
+    for (const auto& value : values) {
+      if (lifts_a_constant(op) && !tracked_.contains(storage_of(value.toTensor()))) {
+        const at::Tensor& tensor = value.toTensor();
+        track(tensor, {.kind = BufferKind::kConstant, .outside = tensor, .address = tensor.storage().mutable_data()},
+              true);
+      }
+      call.arguments.push_back(argument_operand(value));
+      for_each_ref(call.arguments.back(),
+                   [&](const TensorRef& ref) { call.constant = call.constant && constant_[ref.buffer.index()]; });
+    }
+    // What only constants went into is the same at every call, so the host may look at it.
+    if (!call.constant && !is_host_bookkeeping(op)) refusal = depends_on_data(op, values);
+  }
+  if (refusal) {
+    refusal->where = call.where;
+    refuse(*std::move(refusal));
+  }
+  return call;
+}
+
+void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IValue> results) {
+  const auto& op = call.op;
+  Task task{.op = op, .arguments = std::move(call.arguments)};
+  std::optional<Refusal> refusal;
+  for (const auto& value : results) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (!refusal) refusal = unsupported(op.operator_name().name, tensor);
+    });
+  }
+  if (refusal) {
+    refusal->where = call.where;
+    return refuse(*std::move(refusal));
+  }
+
+  std::unique_lock lock(mutex_);
+  // An `out=` argument comes back with the shape, and perhaps the memory, that the operator gave it. At replay it
+  // has them from the start.
+  for (std::size_t i = 0; i < task.arguments.size(); ++i) {
+    if (!is_written(op, i)) continue;
+    for_each_tensor(call.values[i], [&](const at::Tensor& tensor) {
+      if (is_number(tensor)) return;
+      const auto found = tracked_.find(storage_of(tensor));
+      if (found == tracked_.end() || found->second.data == tensor.storage().data()) return;
+      const bool had_content = program_.buffer(found->second.buffer).bytes > 0;
+      if (had_content && only_changes_metadata(op)) {
+        refusal = Refusal{op.operator_name().name, "it moves a tensor that has content to other memory",
+                          "Make the tensor with its final size", call.where};
+      }
+      track(tensor, {}, call.constant);
+    });
+    task.arguments[i] = argument_operand(call.values[i]);
+  }
+  if (refusal) {
+    lock.unlock();
+    return refuse(*std::move(refusal));
+  }
+
+  bool made_something = false;
+  for (const auto& value : results) {
+    const auto ref = [&](const at::Tensor& tensor) {
+      const auto [buffer, made_here] = result_buffer(tensor, call.constant, observer);
+      made_something |= made_here;
+      TensorRef described = describe(tensor, buffer);
+      if (made_here) task.writes.push_back(described);
+      return described;
+    };
+    if (value.isTensor() && value.toTensor().defined()) {
+      task.results.emplace_back(ref(value.toTensor()));
+    } else if (value.isTensorList()) {
+      TensorRefList list;
+      for (const c10::IValue& element : value.toListRef()) {
+        list.refs.push_back(element.toTensor().defined() ? std::optional(ref(element.toTensor())) : std::nullopt);
+      }
+      task.results.emplace_back(std::move(list));
+    } else {
+      task.results.emplace_back(c10::IValue());
+    }
+  }
+
+  if (only_changes_metadata(op) || only_allocates(op) || is_host_bookkeeping(op)) return;
+  bool has_tensor_results = false;
+  for (const auto& result : task.results) for_each_ref(result, [&](const TensorRef&) { has_tensor_results = true; });
+  for (std::size_t i = 0; i < task.arguments.size(); ++i) {
+    for_each_ref(task.arguments[i], [&](const TensorRef& ref) {
+      task.reads.push_back(ref);
+      if (!is_written(op, i)) return;
+      task.writes.push_back(ref);
+      if (call.constant) return;
+      constant_[ref.buffer.index()] = false;
+      held_[ref.buffer.index()].reset();
+      if (program_.buffer(ref.buffer).kind == BufferKind::kConstant && !refusal) {
+        refusal = Refusal{op.operator_name().name, "it writes into a tensor that was made from host data (torch.tensor)",
+                          "Make the tensor with torch.zeros, torch.full or clone() before writing into it", call.where};
+      }
+    });
+  }
+  if (refusal) {
+    lock.unlock();
+    return refuse(*std::move(refusal));
+  }
+  const bool is_view = task.writes.empty() && has_tensor_results;
+  const bool is_host_value = task.writes.empty() && !has_tensor_results && !op.schema().returns().empty();
+  if (is_view || is_host_value) return;
+
+  for (auto& seen : observer.seen()) {
+    if (seen.freed) {
+      program_.buffers.push_back(
+          {.kind = BufferKind::kScratch, .bytes = seen.bytes, .device = program_.buffer(task.writes[0].buffer).device});
+      constant_.push_back(false);
+      held_.emplace_back();
+      seen.buffer = BufferId{static_cast<std::uint32_t>(program_.buffers.size() - 1)};
+    }
+    // Memory that outlives the call without being its result went into a cache of PyTorch's: it stays there.
+    if (seen.buffer) task.allocations.push_back({seen.bytes, *seen.buffer});
+  }
+  task.random = draws_random_numbers(op);
+  task.state = ThreadState::here();
+  task.where = std::move(call.where);
+  program_.tasks.push_back(std::move(task));
+}
+
+void ProgramBuilder::call(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string where) {
+  if (refusal_) return op.callBoxed(stack);  // nobody will replay this: just run
+  Call call = before(op, *stack, std::move(where));
+  if (refusal_) return op.callBoxed(stack);
+  Observer observer;
+  {
+    AllocationHookGuard watch(&observer);
+    op.callBoxed(stack);
+  }
+  AllocationHookGuard unwatched(nullptr);
+  after(std::move(call), observer, torch::jit::last(*stack, op.schema().returns().size()));
+}
+
+std::vector<c10::Storage> ProgramBuilder::escaped(std::span<const at::Tensor> outputs) {
+  std::unordered_set<const c10::StorageImpl*> returned;
+  for (const auto& output : outputs) {
+    if (output.defined() && output.has_storage()) returned.insert(storage_of(output));
+  }
+  std::vector<c10::Storage> alive;
+  for (const auto& [impl, tracked] : tracked_) {
+    if (program_.buffer(tracked.buffer).kind != BufferKind::kInternal || constant_[tracked.buffer.index()]) continue;
+    if (returned.contains(impl)) continue;
+    if (auto storage = tracked.storage.lock()) alive.emplace_back(std::move(storage));
+  }
+  return alive;
+}
+
+Program ProgramBuilder::finish(std::span<const at::Tensor> outputs, std::span<const at::Tensor> kept) {
+  for (const at::Tensor& tensor : kept) {
+    const auto found = tracked_.find(storage_of(tensor));
+    if (found == tracked_.end()) continue;
+    Buffer& buffer = program_.buffers[found->second.buffer.index()];
+    const bool stays_as_it_is = constant_[found->second.buffer.index()];
+    if (buffer.kind != BufferKind::kInternal || stays_as_it_is) continue;
+    buffer.kind = BufferKind::kEscaped;
+    buffer.outside = tensor;
+    buffer.address = tensor.storage().mutable_data();
+  }
+  for (const c10::Storage& storage : escaped(outputs)) {
+    const BufferId id = tracked_.at(storage.unsafeGetStorageImpl()).buffer;
+    const auto maker = std::find_if(program_.tasks.begin(), program_.tasks.end(), [&](const Task& task) {
+      return std::any_of(task.writes.begin(), task.writes.end(),
+                         [&](const TensorRef& ref) { return ref.buffer == id; });
+    });
+    if (program_.buffer(id).kind == BufferKind::kEscaped || maker == program_.tasks.end()) continue;
+    refuse({maker->op.operator_name().name,
+            "its result outlives the function without being returned, and there is no place to put the next one",
+            "Return the tensor, or keep it as an attribute of a module that runs inside the compiled function",
+            maker->where});
+    return {};
+  }
+
+  for (const at::Tensor& tensor : outputs) {
+    if (auto refusal = unsupported("a result", tensor)) {
+      refuse(*std::move(refusal));
+      return {};
+    }
+    Output output{.ref = describe(tensor, known_buffer(tensor))};
+    output.ref.requires_grad = false;
+    Buffer& buffer = program_.buffers[output.ref.buffer.index()];
+    const auto is_same = [&](const at::Tensor& other) { return other.is_same(tensor); };
+    if (const auto found = std::find_if(inputs_.begin(), inputs_.end(), is_same); found != inputs_.end()) {
+      output.same_as_input = found - inputs_.begin();
+    } else if (const auto twin = std::find_if(outputs.begin(), outputs.end(), is_same);
+               twin != outputs.begin() + static_cast<std::ptrdiff_t>(program_.outputs.size())) {
+      output.same_as_output = twin - outputs.begin();
+    } else if (buffer.kind == BufferKind::kExternal && buffer.outside.is_same(tensor)) {
+      output.outside = tensor;
+    }
+    buffer.returned = true;
+    program_.outputs.push_back(std::move(output));
+  }
+  return fold_constants(std::move(program_), held_);
+}
+
+}  // namespace nimble

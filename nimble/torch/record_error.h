@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+
+#include "nimble/core/error.h"
+
+namespace nimble {
+
+// Something in the user's function cannot be replayed. Says which operator, where in the user's code, and what to
+// do instead.
+class RecordError : public Error {
+ public:
+  using Error::Error;
+};
+
+// What a refusal says before it becomes an error (strict) or a warning.
+struct Refusal {
+  std::string what;    // "aten::nonzero"
+  std::string why;     // "the shape of its result depends on data"
+  std::string advice;  // "use torch.where with three arguments, or …"
+  std::string where;   // "model.py:12 in forward", empty where unknown
+
+  std::string message() const {
+    std::string text = "[nimble::record] " + what + " cannot be replayed: " + why;
+    if (!where.empty()) text += " (" + where + ")";
+    if (!advice.empty()) text += ". " + advice;
+    return text;
+  }
+};
+
+}  // namespace nimble

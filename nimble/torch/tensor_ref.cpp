@@ -1,0 +1,123 @@
+#include "nimble/torch/tensor_ref.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace nimble {
+
+ByteRange byte_range(const TensorRef& ref) {
+  std::int64_t first = ref.offset, last = ref.offset;
+  for (std::size_t d = 0; d < ref.sizes.size(); ++d) {
+    if (ref.sizes[d] == 0) return {};
+    const std::int64_t reach = (ref.sizes[d] - 1) * ref.strides[d];
+    (reach < 0 ? first : last) += reach;
+  }
+  const auto item = static_cast<std::int64_t>(c10::elementSize(ref.dtype));
+  return {static_cast<std::uint64_t>(first * item), static_cast<std::uint64_t>((last + 1) * item)};
+}
+
+namespace {
+
+// Two slices of one strided tensor that differ along a single dimension, such as x[:, :4] and x[:, 4:]: their byte
+// ranges interleave, yet they share nothing if the slices do not meet along that dimension.
+bool are_disjoint_slices(const TensorRef& a, const TensorRef& b) {
+  if (a.dtype != b.dtype || a.strides != b.strides) return false;
+  std::int64_t gap = b.offset - a.offset;
+  const TensorRef& low = gap >= 0 ? a : b;
+  const TensorRef& high = gap >= 0 ? b : a;
+  gap = std::abs(gap);
+  for (std::size_t d = 0; d < a.sizes.size(); ++d) {
+    const std::int64_t stride = a.strides[d];
+    if (stride <= 0 || gap % stride != 0) continue;
+    const std::int64_t start = gap / stride;  // where the high slice starts along d, if d is where they differ
+    if (start < low.sizes[d]) continue;
+    // Every other dimension must stay within one step of d or jump over the whole extent of both slices, so that
+    // equal addresses would mean equal indices along d.
+    const std::int64_t extent = (start + high.sizes[d]) * stride;
+    std::int64_t inner = 0;
+    bool separable = true;
+    for (std::size_t e = 0; e < a.sizes.size(); ++e) {
+      if (e == d) continue;
+      const std::int64_t size = std::max(a.sizes[e], b.sizes[e]);
+      if (size <= 1) continue;
+      if (a.strides[e] < stride) {
+        inner += (size - 1) * a.strides[e];
+      } else if (a.strides[e] % stride != 0 || a.strides[e] < extent) {
+        separable = false;
+      }
+    }
+    if (separable && inner < stride) return true;
+  }
+  return false;
+}
+
+const char* short_name(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat: return "f32";
+    case at::kDouble: return "f64";
+    case at::kHalf: return "f16";
+    case at::kBFloat16: return "bf16";
+    case at::kLong: return "i64";
+    case at::kInt: return "i32";
+    case at::kShort: return "i16";
+    case at::kChar: return "i8";
+    case at::kByte: return "u8";
+    case at::kBool: return "bool";
+    default: return c10::toString(type);
+  }
+}
+
+}  // namespace
+
+bool may_overlap(const TensorRef& a, const TensorRef& b) {
+  const ByteRange ra = byte_range(a), rb = byte_range(b);
+  if (ra.empty() || rb.empty() || !ra.overlaps(rb)) return false;
+  return !are_disjoint_slices(a, b);
+}
+
+TensorRef describe(const at::Tensor& tensor, BufferId buffer) {
+  return {.buffer = buffer,
+          .sizes = at::DimVector(tensor.sizes()),
+          .strides = at::DimVector(tensor.strides()),
+          .offset = tensor.storage_offset(),
+          .dtype = tensor.scalar_type(),
+          .conjugate = tensor.is_conj(),
+          .negative = tensor.is_neg(),
+          .requires_grad = tensor.requires_grad()};
+}
+
+at::Tensor materialize(const TensorRef& ref, const c10::Storage& storage) {
+  const auto backend = storage.device().is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(backend), c10::scalarTypeToTypeMeta(ref.dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(ref.sizes, ref.strides, ref.offset);
+  if (ref.conjugate) tensor._set_conj(true);
+  if (ref.negative) tensor._set_neg(true);
+  if (ref.requires_grad && !tensor.is_inference()) tensor.set_requires_grad(true);
+  return tensor;
+}
+
+std::string to_string(const TensorRef& ref) {
+  std::ostringstream text;
+  text << short_name(ref.dtype) << '[';
+  for (std::size_t d = 0; d < ref.sizes.size(); ++d) text << (d ? ", " : "") << ref.sizes[d];
+  text << ']';
+  std::int64_t expected = 1;
+  bool contiguous = true;
+  for (std::size_t d = ref.sizes.size(); d-- > 0;) {
+    contiguous &= ref.sizes[d] == 1 || ref.strides[d] == expected;
+    expected *= ref.sizes[d];
+  }
+  if (!contiguous) {
+    text << " strides [";
+    for (std::size_t d = 0; d < ref.strides.size(); ++d) text << (d ? ", " : "") << ref.strides[d];
+    text << ']';
+  }
+  if (ref.offset) text << " from " << ref.offset;
+  return text.str();
+}
+
+}  // namespace nimble
