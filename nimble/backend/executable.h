@@ -53,6 +53,9 @@ class Executable {
   // have stopped; the executable stays usable. One call at a time; callers serialise.
   virtual Tensors replay(std::span<const at::Tensor> inputs) = 0;
 
+  // Returns when the work of the last replay is done (a GPU goes on after `replay` has returned).
+  virtual void wait() {}
+
   virtual ExecutableReport report() const = 0;
 
   // Runs the schedule once, one task after the other, and returns how long each took, by task.

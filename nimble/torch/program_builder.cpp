@@ -200,6 +200,21 @@ ProgramBuilder::Call ProgramBuilder::before(const c10::OperatorHandle& op, const
   return call;
 }
 
+void ProgramBuilder::keep_before(const Call& call) {
+  std::lock_guard lock(mutex_);
+  c10::Device device = c10::kCPU;
+  for (std::size_t i = 0; i < call.values.size(); ++i) {
+    if (call.values[i].isDevice()) device = call.values[i].toDevice();
+    for_each_tensor(call.values[i], [&](const at::Tensor& tensor) {
+      if (tensor.is_cuda()) device = tensor.device();
+      if (!is_written(call.op, i) || is_number(tensor)) return;
+      const auto kind = program_.buffer(known_buffer(tensor)).kind;
+      if (kind == BufferKind::kExternal || kind == BufferKind::kInput) undo_->keep(tensor);
+    });
+  }
+  if (draws_random_numbers(call.op)) undo_->keep(generator_of(call.arguments, device));
+}
+
 void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IValue> results) {
   const auto& op = call.op;
   Task task{.op = op, .arguments = std::move(call.arguments)};
@@ -305,6 +320,7 @@ void ProgramBuilder::call(const c10::OperatorHandle& op, torch::jit::Stack* stac
   if (refusal_) return op.callBoxed(stack);  // nobody will replay this: just run
   Call call = before(op, *stack, std::move(where));
   if (refusal_) return op.callBoxed(stack);
+  if (undo_) keep_before(call);
   Observer observer;
   {
     AllocationHookGuard watch(&observer);

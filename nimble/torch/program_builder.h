@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "nimble/torch/outside_state.h"
 #include "nimble/torch/program.h"
 #include "nimble/torch/record_error.h"
 
@@ -28,6 +29,9 @@ class ProgramBuilder {
   // shares memory with one of them is bound to that memory instead of being replaced at each call.
   ProgramBuilder(std::span<const at::Tensor> inputs, OnRefusal on_refusal, std::span<const at::Tensor> outside = {});
   ~ProgramBuilder();
+
+  // Keeps a copy of every outside tensor, input and generator in `undo` before its first change.
+  void keep_before_change(OutsideState* undo) { undo_ = undo; }
 
   // Runs one operator, whose arguments are the top of `stack`, replaces them by its results, and notes what it did.
   // The dispatch mode must be inactive. `where` is the user's source line, if known.
@@ -59,6 +63,7 @@ class ProgramBuilder {
 
   struct Call;  // what is known before an operator runs
   Call before(const c10::OperatorHandle& op, const torch::jit::Stack& stack, std::string where);
+  void keep_before(const Call& call);
   void after(Call call, Observer& observer, c10::ArrayRef<c10::IValue> results);
 
   std::mutex mutex_;
@@ -66,6 +71,7 @@ class ProgramBuilder {
   std::optional<Refusal> refusal_;
   Program program_;
   std::vector<at::Tensor> inputs_;
+  OutsideState* undo_ = nullptr;
   std::unordered_map<const c10::StorageImpl*, Tracked> tracked_;
   std::vector<bool> constant_;      // by buffer: nothing but constants went into it so far
   std::vector<at::Tensor> held_;    // by buffer: keeps what may fold to a constant alive

@@ -1,9 +1,6 @@
-#include "nimble/engine/outside_state.h"
+#include "nimble/torch/outside_state.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
-
-#include <unordered_set>
 
 namespace nimble {
 namespace {
@@ -17,21 +14,6 @@ at::Tensor whole_storage(const at::Tensor& tensor) {
   return materialize(ref, tensor.storage());
 }
 
-std::vector<at::Generator> generators_of(const Program& program) {
-  std::vector<at::Generator> generators;
-  for (const Task& task : program.tasks) {
-    if (!task.random) continue;
-    std::optional<at::Generator> found;
-    for (const Operand& argument : task.arguments) {
-      const auto* value = std::get_if<c10::IValue>(&argument);
-      if (value && value->isGenerator()) found = value->toGenerator();
-    }
-    if (!found) found = at::globalContext().defaultGenerator(program.device());
-    if (std::find(generators.begin(), generators.end(), *found) == generators.end()) generators.push_back(*found);
-  }
-  return generators;
-}
-
 at::Tensor state_of(const at::Generator& generator) {
   const std::lock_guard lock(generator.mutex());
   return generator.get_state().clone();
@@ -39,34 +21,53 @@ at::Tensor state_of(const at::Generator& generator) {
 
 }  // namespace
 
+at::Generator generator_of(const std::vector<Operand>& arguments, c10::Device device) {
+  for (const Operand& argument : arguments) {
+    const auto* value = std::get_if<c10::IValue>(&argument);
+    if (value && value->isGenerator()) return value->toGenerator();
+  }
+  return at::globalContext().defaultGenerator(device);
+}
+
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type() || a.device() != b.device()) return false;
+  if (a.numel() == 0) return true;
+  const at::NoGradGuard no_grad;
   const auto bytes = [](const at::Tensor& tensor) {
     return tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(at::kByte);
   };
-  if (a.numel() == 0) return true;
   return at::equal(bytes(a), bytes(b));
 }
 
 OutsideState OutsideState::save(const Program& program, std::span<const at::Tensor> inputs) {
   OutsideState state;
-  std::unordered_set<BufferId> written;
   for (const Task& task : program.tasks) {
-    for (const TensorRef& ref : task.writes) written.insert(ref.buffer);
-  }
-  const at::NoGradGuard no_grad;
-  for (const BufferId id : written) {
-    const Buffer& buffer = program.buffer(id);
-    at::Tensor tensor = buffer.outside;
-    for (std::size_t i = 0; i < inputs.size() && !tensor.defined(); ++i) {
-      if (program.inputs[i].buffer == id && buffer.kind == BufferKind::kInput) tensor = inputs[i];
+    for (const TensorRef& ref : task.writes) {
+      const Buffer& buffer = program.buffer(ref.buffer);
+      if (buffer.outside.defined()) state.keep(buffer.outside);
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        if (program.inputs[i].buffer == ref.buffer) state.keep(inputs[i]);
+      }
     }
-    if (tensor.defined()) state.tensors_.push_back({whole_storage(tensor), whole_storage(tensor).clone()});
-  }
-  for (const at::Generator& generator : generators_of(program)) {
-    state.generators_.push_back({generator, state_of(generator)});
+    if (task.random && !task.writes.empty()) {
+      state.keep(generator_of(task.arguments, program.buffer(task.writes.front().buffer).device));
+    }
   }
   return state;
+}
+
+void OutsideState::keep(const at::Tensor& tensor) {
+  if (!known_.insert(tensor.storage().unsafeGetStorageImpl()).second) return;
+  const at::NoGradGuard no_grad;
+  const c10::InferenceMode ordinary(false);
+  at::Tensor bytes = whole_storage(tensor);
+  at::Tensor copy = bytes.clone();
+  tensors_.push_back({std::move(bytes), std::move(copy)});
+}
+
+void OutsideState::keep(const at::Generator& generator) {
+  if (!known_.insert(generator.unsafeGetGeneratorImpl()).second) return;
+  generators_.push_back({generator, state_of(generator)});
 }
 
 void OutsideState::restore() const {

@@ -1,0 +1,118 @@
+#include "nimble/engine/choose.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "nimble/core/degree_of_concurrency.h"
+#include "nimble/core/verify.h"
+#include "nimble/torch/outside_state.h"
+#include "nimble/torch/dependencies.h"
+
+namespace nimble {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+struct Candidate {
+  std::unique_ptr<Executable> executable;
+  std::size_t streams = 0, syncs = 0;
+  std::vector<double> times;
+  double median() {
+    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+    return times[times.size() / 2];
+  }
+};
+
+Candidate make_candidate(const std::shared_ptr<const Program>& program, const TaskGraph& graph,
+                         const MemoryDemand& memory, StreamLimit limit, const CompileOptions& options,
+                         Backend& backend) {
+  Schedule schedule = plan(graph, memory.specs, limit);
+  verify_or_throw(graph, memory.specs, schedule);
+  Candidate candidate{.executable = nullptr, .streams = schedule.streams.size(), .syncs = schedule.wait_count(), .times = {}};
+  BindOptions bind{.alias_outputs = options.alias_outputs};
+  bind.threads_per_stream = std::max(1, at::get_num_threads() / static_cast<int>(std::max<std::size_t>(1, candidate.streams)));
+  candidate.executable = backend.bind({program, graph, memory, std::move(schedule)}, bind);
+  return candidate;
+}
+
+bool same_results(const Tensors& a, const Tensors& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_bits);
+}
+
+// Rounds in which each candidate runs once, so that a busy machine slows all of them alike.
+void time_in_turn(std::vector<Candidate>& candidates, std::span<const at::Tensor> inputs, double seconds) {
+  constexpr std::size_t kFewest = 3, kMost = 50;
+  const auto start = Clock::now();
+  for (std::size_t round = 0; round < kMost; ++round) {
+    for (Candidate& candidate : candidates) {
+      const auto begin = Clock::now();
+      candidate.executable->replay(inputs);
+      candidate.executable->wait();
+      candidate.times.push_back(milliseconds_since(begin));
+    }
+    if (round + 1 >= kFewest && milliseconds_since(start) > seconds * 1e3) return;
+  }
+}
+
+}  // namespace
+
+Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,
+                       const CompileOptions& options) {
+  const auto start = Clock::now();
+  Backend& backend = backend_for(program->device());
+  const MemoryDemand memory = memory_demand(*program, backend.alignment());
+  TaskGraph graph = dependencies(*program);
+
+  Choice choice;
+  choice.tasks = graph.task_count();
+  choice.edges = graph.edge_count();
+  choice.degree_of_concurrency = degree_of_concurrency(graph);
+  choice.allocated_bytes = memory.total_bytes;
+
+  auto limits = options.streams ? std::vector{StreamLimit{*options.streams}}
+                                : backend.stream_choices(choice.degree_of_concurrency);
+  std::vector<Candidate> candidates;
+  candidates.push_back(make_candidate(program, graph, memory, limits.front(), options, backend));
+  choice.plan_milliseconds = milliseconds_since(start);
+
+  if (limits.size() > 1) {
+    const auto tuning = Clock::now();
+    const Tensors expected = candidates.front().executable->replay(inputs);
+    graph = dependencies(*program, candidates.front().executable->measure_tasks(inputs));
+    for (const StreamLimit limit : std::span(limits).subspan(1)) {
+      Candidate candidate = make_candidate(program, graph, memory, limit, options, backend);
+      // Kernels may split their sums by the number of threads; a schedule that changes a bit is no candidate.
+      if (same_results(candidate.executable->replay(inputs), expected)) {
+        candidates.push_back(std::move(candidate));
+      } else {
+        choice.tried.push_back({candidate.streams, candidate.executable->report().threads_per_stream, 0, "other bits"});
+      }
+    }
+    if (candidates.size() > 1) time_in_turn(candidates, inputs, options.tune_seconds);
+    choice.tune_milliseconds = milliseconds_since(tuning);
+  }
+
+  // One stream keeps its place unless another is faster by more than the noise.
+  constexpr double kClearlyFaster = 0.97;
+  Candidate* best = &candidates.front();
+  for (Candidate& candidate : candidates) {
+    const bool timed = !candidate.times.empty();
+    choice.tried.push_back({candidate.streams, candidate.executable->report().threads_per_stream,
+                            timed ? candidate.median() : 0, ""});
+    if (timed && candidate.median() < best->median() * (best == &candidates.front() ? kClearlyFaster : 1.0)) {
+      best = &candidate;
+    }
+  }
+  choice.streams = best->streams;
+  choice.syncs = best->syncs;
+  choice.executable = std::move(best->executable);
+  return choice;
+}
+
+}  // namespace nimble

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nimble/backend/executable.h"
+#include "nimble/engine/options.h"
+
+namespace nimble {
+
+// One way to run a program that was measured.
+struct Tried {
+  std::size_t streams = 0;
+  std::size_t threads_per_stream = 0;  // CPU only
+  double milliseconds = 0;             // median; 0 where it was not timed
+  std::string rejected = {};           // why it was not a candidate, empty if it was
+};
+
+// What preparation decided, for reports.
+struct Choice {
+  std::unique_ptr<Executable> executable;
+  std::size_t tasks = 0, edges = 0, streams = 0, syncs = 0, degree_of_concurrency = 0;
+  std::uint64_t allocated_bytes = 0;  // what the planned buffers take without reuse
+  std::vector<Tried> tried;
+  double plan_milliseconds = 0, tune_milliseconds = 0;
+};
+
+// Plans, verifies, binds and, where there is a choice and time for it, measures schedules with different numbers of
+// streams; keeps the fastest. One stream is always measured, so the result is never slower than it. Replays the
+// program on `inputs`: whoever calls saves and restores what that changes.
+Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,
+                       const CompileOptions& options);
+
+}  // namespace nimble

@@ -1,0 +1,401 @@
+#include "nimble/engine/compiled.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <sstream>
+
+#include "nimble/engine/same_program.h"
+#include "nimble/torch/outside_state.h"
+
+namespace nimble {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+thread_local int recording_depth = 0;
+
+class RecordingScope {
+ public:
+  RecordingScope() { ++recording_depth; }
+  ~RecordingScope() { --recording_depth; }
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
+};
+
+// Outside tensors are read where they lay when they were recorded; one that has been given other memory since
+// (`p.data = …`, `.half()`) makes the record stale.
+bool outside_unmoved(const Program& program) {
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.outside.defined() && buffer.outside.storage().data() != buffer.address) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool is_recording() { return recording_depth > 0; }
+
+class Entry {
+ public:
+  enum class State { kRecorded, kReady, kEager };
+
+  explicit Entry(Signature signature) : signature(std::move(signature)) {}
+
+  bool holds() const { return (!program || outside_unmoved(*program)) && (!guard || guard->holds()); }
+
+  // An argument that lies in the memory of an outside tensor was not there when the program was recorded.
+  bool separates(std::span<const at::Tensor> inputs) const {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const bool bound_outside = program->buffer(program->inputs[i].buffer).kind == BufferKind::kExternal;
+      if (bound_outside != outside_storages.contains(inputs[i].storage().unsafeGetStorageImpl())) return false;
+    }
+    return true;
+  }
+
+  const Signature signature;
+  State state = State::kRecorded;
+  std::shared_ptr<const Program> program;
+  std::unique_ptr<OutsideGuard> guard;
+  std::set<const c10::StorageImpl*> outside_storages;
+  Choice choice;
+  std::string reason;  // why it runs eagerly
+  std::mutex replaying;
+  std::uint64_t replays = 0;
+  int recordings = 1;
+  double record_milliseconds = 0;
+};
+
+struct Compiled::Recording {
+  Tensors outputs;
+  std::shared_ptr<const Program> program;  // null if refused
+  std::unique_ptr<OutsideGuard> guard;
+  std::string refusal;
+  bool wants_grad = false;  // the results require grad
+  double milliseconds = 0;
+};
+
+Compiled::Compiled(CompileOptions options) : options_(std::move(options)) {}
+Compiled::~Compiled() = default;
+
+std::shared_ptr<Entry> Compiled::find(const Tensors& inputs, std::int64_t variant) {
+  const Settings settings = Settings::here();
+  const std::lock_guard lock(mutex_);
+  for (auto it = entries_.begin(); it != entries_.end(); ++it) {
+    Entry& entry = **it;
+    if (!entry.signature.matches(inputs, variant, settings)) continue;
+    if (entry.program && !entry.separates(inputs)) continue;
+    if (!entry.holds()) {
+      entries_.erase(it);
+      return nullptr;
+    }
+    if (it != entries_.begin()) std::rotate(entries_.begin(), it, it + 1);
+    return entries_.front();
+  }
+  return nullptr;
+}
+
+void Compiled::insert(std::shared_ptr<Entry> entry, Host& host) {
+  bool thrashes = false;
+  {
+    const std::lock_guard lock(mutex_);
+    entries_.insert(entries_.begin(), std::move(entry));
+    while (entries_.size() > std::max<std::size_t>(1, options_.cache_size)) {
+      entries_.pop_back();
+      ++stats_.evictions;
+    }
+    thrashes = stats_.evictions == options_.cache_size;
+  }
+  if (thrashes) {
+    host.warn("[nimble::call] signatures are recorded and dropped again and again: more than cache_size=" +
+              std::to_string(options_.cache_size) + " different shapes or settings are in use. Raise cache_size, or pad inputs to fewer shapes");
+  }
+}
+
+std::shared_ptr<Entry> Compiled::ready(const Tensors& inputs, std::int64_t variant) {
+  if (is_recording()) return nullptr;
+  auto entry = find(inputs, variant);
+  if (!entry || entry->state != Entry::State::kReady) return nullptr;
+  if (options_.validate_every > 0 && entry->replays > 0 && entry->replays % options_.validate_every == 0) return nullptr;
+  return entry;
+}
+
+Tensors Compiled::replay(Entry& entry, const Tensors& inputs) {
+  const std::lock_guard lock(entry.replaying);
+  Tensors outputs = entry.choice.executable->replay(inputs);
+  ++entry.replays;
+  const std::lock_guard counting(mutex_);
+  ++stats_.replays;
+  return outputs;
+}
+
+CallResult Compiled::call(const Tensors& inputs, std::int64_t variant, Host& host) {
+  const auto eagerly = [&] {
+    {
+      const std::lock_guard lock(mutex_);
+      ++stats_.eager_calls;
+    }
+    return CallResult{host.run(inputs), nullptr, false};
+  };
+  if (is_recording()) return {host.run(inputs), nullptr, false};
+  if (auto entry = ready(inputs, variant)) {
+    Tensors outputs = replay(*entry, inputs);
+    if (entry->guard) entry->guard->put_back();
+    return {std::move(outputs), std::move(entry), true};
+  }
+  auto entry = find(inputs, variant);
+  if (entry && entry->state == Entry::State::kEager) return eagerly();
+
+  // Whoever prepares takes its time; others go on eagerly meanwhile.
+  std::unique_lock preparing(preparing_, std::try_to_lock);
+  if (!preparing) return eagerly();
+  if (!entry) return first_call(inputs, variant, host, Mode::kCall);
+  return check(entry, inputs, host, Mode::kCall);
+}
+
+Compiled::Recording Compiled::record(const Tensors& inputs, Host& host, Mode mode) {
+  const auto start = Clock::now();
+  const bool throws = options_.strict || mode == Mode::kPrepare;
+  Recording recording;
+  OutsideState undo;
+  for (const at::Tensor& input : inputs) backend_for(input.device()).watch_allocations();
+  if (inputs.empty()) cpu_backend().watch_allocations();
+  ProgramBuilder builder(inputs, throws ? ProgramBuilder::OnRefusal::kThrow : ProgramBuilder::OnRefusal::kRemember,
+                         host.outside());
+  if (mode == Mode::kPrepare) builder.keep_before_change(&undo);
+  try {
+    const RecordingScope scope;
+    recording.outputs = host.record(inputs, builder);
+  } catch (...) {
+    undo.restore();
+    throw;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.recordings;
+  }
+  for (const at::Tensor& output : recording.outputs) recording.wants_grad |= output.requires_grad();
+  if (!builder.refusal() && !recording.wants_grad) {
+    const auto escaped = builder.escaped(recording.outputs);
+    const Tensors kept = escaped.empty() ? Tensors{} : host.kept(escaped);
+    auto program = std::make_shared<Program>(builder.finish(recording.outputs, kept));
+    if (!builder.refusal()) {
+      try {
+        backend_for(program->device()).check(*program);
+        recording.guard = host.watch(*program);
+        recording.program = std::move(program);
+      } catch (const RecordError& error) {
+        if (throws) {
+          undo.restore();
+          throw;
+        }
+        recording.refusal = error.what();
+      }
+    }
+  }
+  if (builder.refusal()) recording.refusal = builder.refusal()->message();
+  undo.restore();
+  recording.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  return recording;
+}
+
+void Compiled::give_up(Entry& entry, const std::string& why, Host& host, Mode mode, bool is_mismatch) {
+  entry.state = Entry::State::kEager;
+  entry.reason = why;
+  entry.choice.executable.reset();
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.refusals;
+    first = warned_.insert(why).second;
+  }
+  if (options_.strict || mode == Mode::kPrepare) {
+    if (is_mismatch) throw ValidationError(why);
+    throw RecordError(why);
+  }
+  if (first) host.warn(why + ". Running eagerly from now on");
+}
+
+CallResult Compiled::first_call(const Tensors& inputs, std::int64_t variant, Host& host, Mode mode) {
+  if (options_.strict && mode == Mode::kCall) {
+    const std::lock_guard lock(mutex_);
+    const Signature called(inputs, variant);
+    if (!entries_.empty()) {
+      throw GuardError("[nimble::call] strict: called with " + called.to_string() + ", prepared for " +
+                       entries_.front()->signature.to_string() +
+                       " (or a module, parameter or setting changed since). Call prepare() with such arguments first, "
+                       "or compile without strict=True");
+    }
+  }
+  auto entry = std::make_shared<Entry>(Signature(inputs, variant));
+  Recording recording = record(inputs, host, mode);
+  entry->record_milliseconds = recording.milliseconds;
+  if (recording.wants_grad) {
+    entry->state = Entry::State::kEager;
+    entry->reason = "its results require grad";
+    host.log("[nimble::call] the results require grad, so this call runs eagerly; use torch.no_grad() or "
+             "torch.inference_mode() for inference");
+    insert(entry, host);
+    return {std::move(recording.outputs), entry, false};
+  }
+  if (!recording.program) {
+    insert(entry, host);
+    give_up(*entry, recording.refusal, host, mode, false);
+    return {std::move(recording.outputs), entry, false};
+  }
+  entry->program = std::move(recording.program);
+  entry->guard = std::move(recording.guard);
+  for (const Buffer& buffer : entry->program->buffers) {
+    if (buffer.kind == BufferKind::kExternal) {
+      entry->outside_storages.insert(buffer.outside.storage().unsafeGetStorageImpl());
+    }
+  }
+  insert(entry, host);
+  return {std::move(recording.outputs), entry, false};
+}
+
+// Runs one call both ways, on the same state, and leaves the state as the eager run does.
+CallResult Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode) {
+  constexpr int kRecordings = 3;  // a first call may set things up once that later calls find ready
+  const std::lock_guard replaying(entry->replaying);
+  const OutsideState before = OutsideState::save(*entry->program, inputs);
+  Tensors replayed;
+  OutsideState after_replay;
+  std::string failure;
+  try {
+    if (!entry->choice.executable) {
+      entry->choice = choose_schedule(entry->program, inputs, options_);
+      before.restore();
+    }
+    replayed = entry->choice.executable->replay(inputs);
+    entry->choice.executable->wait();
+    after_replay = before.save_again();
+  } catch (const std::exception& error) {
+    failure = std::string("[nimble::replay] ") + error.what();
+  }
+  // Results may lie in memory that the second run writes.
+  for (at::Tensor& tensor : replayed) tensor = tensor.detach().clone();
+  before.restore();
+
+  Recording again = record(inputs, host, mode);
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.validations;
+  }
+  CallResult result{std::move(again.outputs), entry, false};
+  if (!again.program) {
+    give_up(*entry, again.wants_grad ? "its results require grad" : again.refusal, host, mode, false);
+    return result;
+  }
+  if (const auto difference = first_difference(*entry->program, *again.program)) {
+    if (entry->recordings >= kRecordings) {
+      give_up(*entry, "[nimble::check] the function does something else at each call: " + *difference +
+                          ". What changes on the host cannot be replayed; pass it in as a tensor", host, mode, true);
+      return result;
+    }
+    host.log("[nimble::check] recorded anew: " + *difference);
+    entry->program = again.program;
+    entry->guard = std::move(again.guard);
+    entry->choice = {};
+    ++entry->recordings;
+    return result;
+  }
+  if (!failure.empty()) {
+    give_up(*entry, failure, host, mode, true);
+    return result;
+  }
+  for (std::size_t i = 0; i < replayed.size() && failure.empty(); ++i) {
+    if (!same_bits(replayed[i], result.outputs[i])) {
+      failure = "[nimble::check] result " + std::to_string(i) + " of the replay differs from eager's";
+    }
+  }
+  if (mode == Mode::kCall && failure.empty()) {
+    if (const auto difference = after_replay.difference(before.save_again())) {
+      failure = "[nimble::check] the replay left " + *difference + " in another state than eager does";
+    }
+  }
+  if (!failure.empty()) {
+    give_up(*entry, failure, host, mode, true);
+    return result;
+  }
+  entry->state = Entry::State::kReady;
+  ++entry->replays;
+  const std::lock_guard lock(mutex_);
+  last_used_ = entry;
+  return result;
+}
+
+std::shared_ptr<Entry> Compiled::prepare(const Tensors& inputs, std::int64_t variant, Host& host) {
+  if (is_recording()) throw Error("[nimble::prepare] called while another function is being recorded");
+  const std::lock_guard preparing(preparing_);
+  auto entry = find(inputs, variant);
+  if (!entry) entry = first_call(inputs, variant, host, Mode::kPrepare).entry;
+  while (entry->state == Entry::State::kRecorded) check(entry, inputs, host, Mode::kPrepare);
+  if (entry->state == Entry::State::kEager) throw RecordError("[nimble::prepare] " + entry->reason);
+  return entry;
+}
+
+void Compiled::refresh() {
+  const std::lock_guard lock(mutex_);
+  entries_.clear();
+  last_used_.reset();
+}
+
+Stats Compiled::stats() const {
+  const std::lock_guard lock(mutex_);
+  Stats stats = stats_;
+  stats.cached = entries_.size();
+  if (last_used_ && last_used_->choice.executable) {
+    const Choice& choice = last_used_->choice;
+    const ExecutableReport report = choice.executable->report();
+    stats.tasks = choice.tasks;
+    stats.streams = choice.streams;
+    stats.syncs = choice.syncs;
+    stats.degree_of_concurrency = choice.degree_of_concurrency;
+    stats.arena_bytes = report.arena_bytes;
+    stats.allocated_bytes = choice.allocated_bytes;
+    stats.unplanned_allocations = report.unplanned_allocations;
+    stats.record_milliseconds = last_used_->record_milliseconds;
+    stats.plan_milliseconds = choice.plan_milliseconds;
+    stats.tune_milliseconds = choice.tune_milliseconds;
+  }
+  return stats;
+}
+
+std::string Compiled::explain() const {
+  const std::lock_guard lock(mutex_);
+  std::ostringstream text;
+  text.precision(3);
+  const auto mebibytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  if (entries_.empty()) text << "nothing recorded yet: the first call runs eagerly and is recorded\n";
+  for (const auto& entry : entries_) {
+    text << entry->signature.to_string() << '\n';
+    if (entry->state == Entry::State::kEager) {
+      text << "  runs eagerly: " << entry->reason << '\n';
+      continue;
+    }
+    text << "  recorded       " << entry->program->tasks.size() << " tasks in " << entry->record_milliseconds << " ms\n";
+    if (entry->state == Entry::State::kRecorded) {
+      text << "  next           the next call is run both ways and compared\n";
+      continue;
+    }
+    const Choice& choice = entry->choice;
+    const ExecutableReport report = choice.executable->report();
+    text << "  schedule       " << choice.streams << " streams, " << choice.syncs << " syncs, degree of concurrency "
+         << choice.degree_of_concurrency << ", planned in " << choice.plan_milliseconds << " ms\n"
+         << "  memory         " << mebibytes(report.arena_bytes) << " MiB arena for "
+         << mebibytes(choice.allocated_bytes) << " MiB of allocations, " << report.unplanned_allocations << " unplanned\n";
+    for (const Tried& tried : choice.tried) {
+      text << "  tried          " << tried.streams << " streams";
+      if (tried.threads_per_stream) text << " x " << tried.threads_per_stream << " threads";
+      if (!tried.rejected.empty()) text << ": rejected, " << tried.rejected;
+      if (tried.milliseconds > 0) text << ": " << tried.milliseconds << " ms";
+      text << '\n';
+    }
+    text << "  replayed       " << entry->replays << " times\n";
+  }
+  return text.str();
+}
+
+}  // namespace nimble

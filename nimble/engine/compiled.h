@@ -1,0 +1,92 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "nimble/engine/choose.h"
+#include "nimble/engine/errors.h"
+#include "nimble/engine/host.h"
+#include "nimble/engine/options.h"
+#include "nimble/engine/signature.h"
+
+namespace nimble {
+
+// What a compiled function has done so far.
+struct Stats {
+  std::uint64_t recordings = 0;   // runs that were recorded
+  std::uint64_t validations = 0;  // calls run both ways and compared
+  std::uint64_t replays = 0;      // calls answered by a replay alone
+  std::uint64_t eager_calls = 0;  // calls answered by the user's function without recording
+  std::uint64_t refusals = 0;     // signatures that cannot be replayed
+  std::uint64_t evictions = 0;    // signatures dropped from the cache
+  std::uint64_t cached = 0;       // signatures in the cache
+  // Of the schedule that was used last.
+  std::uint64_t tasks = 0, streams = 0, syncs = 0, degree_of_concurrency = 0;
+  std::uint64_t arena_bytes = 0, allocated_bytes = 0, unplanned_allocations = 0;
+  double record_milliseconds = 0, plan_milliseconds = 0, tune_milliseconds = 0;
+};
+
+// A recorded signature and where it stands. Opaque to callers, who keep it to know which recording answered a call.
+class Entry;
+
+struct CallResult {
+  Tensors outputs;
+  std::shared_ptr<Entry> entry;  // null if nothing was recorded for this call
+  bool replayed = false;         // false: `outputs` are what the user's function returned just now
+};
+
+// A function that is recorded on its first call, checked on the next and replayed from then on: one for each
+// signature, in a bounded cache. Any number of threads may call.
+class Compiled {
+ public:
+  explicit Compiled(CompileOptions options);
+  ~Compiled();
+
+  // Answers one call. `variant` numbers the structure and values of the arguments that are no tensors.
+  CallResult call(const Tensors& inputs, std::int64_t variant, Host& host);
+
+  // The first half of `call`: the entry that is ready to replay this call, or null. Then `replay` answers it without
+  // needing a host, so a caller may let go of what it holds (Python's lock) in between.
+  std::shared_ptr<Entry> ready(const Tensors& inputs, std::int64_t variant);
+  Tensors replay(Entry& entry, const Tensors& inputs);
+
+  // Records and checks this signature now, throws where a call would fall back, and puts every outside tensor and
+  // generator that it touched back. Returns the entry.
+  std::shared_ptr<Entry> prepare(const Tensors& inputs, std::int64_t variant, Host& host);
+
+  // Forgets all recordings: for changes that no guard can see.
+  void refresh();
+
+  const CompileOptions& options() const { return options_; }
+  Stats stats() const;
+  std::string explain() const;
+
+ private:
+  enum class Mode { kCall, kPrepare };
+  struct Recording;
+
+  std::shared_ptr<Entry> find(const Tensors& inputs, std::int64_t variant);
+  void insert(std::shared_ptr<Entry> entry, Host& host);
+  Recording record(const Tensors& inputs, Host& host, Mode mode);
+  CallResult first_call(const Tensors& inputs, std::int64_t variant, Host& host, Mode mode);
+  CallResult check(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
+  void give_up(Entry& entry, const std::string& why, Host& host, Mode mode, bool is_mismatch);
+
+  CompileOptions options_;
+  mutable std::mutex mutex_;  // guards the cache and the counters
+  std::vector<std::shared_ptr<Entry>> entries_;  // most recently used first
+  std::shared_ptr<Entry> last_used_;
+  std::set<std::string> warned_;
+  Stats stats_;
+  std::timed_mutex preparing_;  // one recording or check at a time
+};
+
+// True on a thread that is recording: a compiled function called there runs its own function, so that the outer
+// recording sees its operators.
+bool is_recording();
+
+}  // namespace nimble

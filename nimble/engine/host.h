@@ -1,0 +1,54 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "nimble/backend/executable.h"
+#include "nimble/torch/program_builder.h"
+
+namespace nimble {
+
+// Notices changes outside of the arguments that a recorded program does not hold for: a parameter that was replaced, a
+// module switched from eval to train.
+class OutsideGuard {
+ public:
+  virtual ~OutsideGuard() = default;
+
+  // Whether everything is as it was when the program was recorded. Asked at every call, so it must be quick.
+  virtual bool holds() = 0;
+
+  // Puts tensors that escaped while recording (an attribute that forward sets) back in their places after a replay.
+  virtual void put_back() {}
+};
+
+// Whoever asked for the compilation, as the engine sees it: a plain C++ program or the Python package.
+class Host {
+ public:
+  virtual ~Host() = default;
+
+  // The user's function, eagerly.
+  virtual Tensors run(const Tensors& inputs) = 0;
+
+  // The same with every operator call fed to `builder`. When it returns, nothing but the results may still be held.
+  virtual Tensors record(const Tensors& inputs, ProgramBuilder& builder) = 0;
+
+  // Tensors known to live outside (parameters and buffers), to notice an argument that shares memory with one.
+  virtual Tensors outside() { return {}; }
+
+  // Those places outside the function (attributes, gradients) that hold one of the escaped storages.
+  virtual Tensors kept(std::span<const c10::Storage> escaped) {
+    static_cast<void>(escaped);
+    return {};
+  }
+
+  virtual std::unique_ptr<OutsideGuard> watch(const Program& program) {
+    static_cast<void>(program);
+    return nullptr;
+  }
+
+  // A warning the user should read, given once for each reason; and something for the log.
+  virtual void warn(const std::string& text) = 0;
+  virtual void log(const std::string& text) = 0;
+};
+
+}  // namespace nimble

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <ATen/core/Generator.h>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "nimble/torch/program.h"
+
+namespace nimble {
+
+// A copy of what a run changes besides its results: outside tensors and inputs that it writes, and the random
+// generators it draws from. Lets a run be done twice, or undone.
+class OutsideState {
+ public:
+  OutsideState() = default;  // of nothing yet: see keep
+
+  // Everything that a replay of `program` on `inputs` changes.
+  static OutsideState save(const Program& program, std::span<const at::Tensor> inputs);
+
+  // Adds the whole storage of a tensor, or a generator, as it is now; does nothing if it is already there.
+  void keep(const at::Tensor& tensor);
+  void keep(const at::Generator& generator);
+
+  // Writes the saved bytes and generator states back.
+  void restore() const;
+
+  // The same places as they are now.
+  OutsideState save_again() const;
+
+  // What differs first between two states of the same places.
+  std::optional<std::string> difference(const OutsideState& other) const;
+
+ private:
+  struct Place {
+    at::Tensor tensor, copy;
+  };
+  struct GeneratorPlace {
+    at::Generator generator;
+    at::Tensor state;
+  };
+  std::vector<Place> tensors_;
+  std::vector<GeneratorPlace> generators_;
+  std::unordered_set<const void*> known_;
+};
+
+// The generator that a random operator with these arguments draws from: the one it is given, or the default one of
+// the device.
+at::Generator generator_of(const std::vector<Operand>& arguments, c10::Device device);
+
+// Same type, shape and bytes; NaNs are equal where their bits are.
+bool same_bits(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace nimble
