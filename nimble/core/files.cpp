@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include "nimble/core/error.h"
@@ -38,7 +37,9 @@ std::string read_file(const fs::path& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) fail("read_file", path, last_error());
-  std::string text(std::istreambuf_iterator<char>(file), {});
+  std::string text;
+  for (char block[1 << 16]; file.read(block, sizeof block), file.gcount() > 0;)
+    text.append(block, static_cast<std::size_t>(file.gcount()));
   if (file.bad()) fail("read_file", path, last_error());
   return text;
 }

@@ -26,7 +26,11 @@ Simulation simulate(const TaskGraph& graph, const Schedule& schedule, const Mach
   Simulation result;
   result.tasks.resize(graph.task_count());
   std::vector<Nanoseconds> now(schedule.streams.size(), 0);  // by stream
-  std::unordered_map<EventId, Nanoseconds> recorded;
+  struct Recorded {
+    StreamId stream;
+    Nanoseconds time;
+  };
+  std::unordered_map<EventId, Recorded> recorded;
   const auto stuck = walk_steps(schedule, [&](StreamId stream, const Step& step) {
     Nanoseconds& time = now[stream.index()];
     if (const Run* run = std::get_if<Run>(&step)) {
@@ -38,9 +42,10 @@ Simulation simulate(const TaskGraph& graph, const Schedule& schedule, const Mach
       result.total = std::max(result.total, end);
       time = end;
     } else if (const RecordEvent* record = std::get_if<RecordEvent>(&step)) {
-      recorded.try_emplace(record->event, time);
+      recorded.try_emplace(record->event, Recorded{stream, time});
     } else {
-      time = std::max(time, add(recorded.at(std::get<WaitEvent>(step).event), machine.sync_cost));
+      const Recorded& event = recorded.at(std::get<WaitEvent>(step).event);
+      if (event.stream != stream) time = std::max(time, add(event.time, machine.sync_cost));
     }
   });
   if (!stuck.empty())
