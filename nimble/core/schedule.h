@@ -28,12 +28,12 @@ struct WaitEvent {
 using Step = std::variant<Run, RecordEvent, WaitEvent>;
 using StreamProgram = std::vector<Step>;
 
-// When and where every task runs and where every buffer lies. A plain value: build one with `make_schedule`, read
-// one from JSON, compare two with ==. Nothing about it is trusted until `verify` has accepted it.
+// When and where every task runs and where every buffer lies. A plain value: build one with `make_schedule`,
+// read one from JSON, compare two with ==. Nothing about it is trusted until `verify` has accepted it.
 struct Schedule {
   std::vector<StreamProgram> streams;
-  std::vector<TaskId> launch_order;     // in which order the host issues the tasks
-  std::size_t event_count = 0;          // one event for each task that another stream waits for
+  std::vector<TaskId> launch_order;  // in which order the host issues the tasks
+  std::size_t event_count = 0;       // one event for each task that another stream waits for
   MemoryPlan memory;
 
   std::size_t wait_count() const;
@@ -44,18 +44,19 @@ struct Schedule {
 // Streams, events and waits for a given assignment, without memory.
 Schedule make_schedule(const TaskGraph& graph, const StreamAssignment& streams);
 
-// The schedule's own order as a graph: an edge for two neighbours on a stream and for each wait. Its reachability
-// is the happens-before relation that memory planning needs.
+// The schedule's own order as a graph: an edge for two neighbours on a stream and for each wait. Its
+// reachability is the happens-before relation that memory planning needs.
 TaskGraph happens_before_graph(const TaskGraph& graph, const Schedule& schedule);
 
 // How many streams a schedule may use.
 struct StreamLimit {
   std::size_t count = 0;  // 0: as many as maximum logical concurrency takes
   static StreamLimit maximum() { return {}; }
-  static StreamLimit at_most(std::size_t n) { return {n}; }
+  static StreamLimit at_most(std::size_t n);  // throws InvalidInput for 0
 };
 
-// The whole way from a task graph to a schedule with memory: minimum equivalent graph, streams, syncs, offsets.
+// The whole way from a task graph to a schedule with memory: minimum equivalent graph, streams, syncs,
+// offsets.
 Schedule plan(const TaskGraph& graph, std::span<const BufferSpec> buffers, StreamLimit limit = {});
 
 }  // namespace nimble

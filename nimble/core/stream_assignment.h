@@ -7,7 +7,8 @@
 
 namespace nimble {
 
-// On which stream each task runs, and in which order they are launched. A stream runs its tasks in launch order.
+// On which stream each task runs, and in which order they are launched. A stream runs its tasks in launch
+// order.
 struct StreamAssignment {
   std::vector<StreamId> stream_of;   // by task
   std::size_t stream_count = 0;      // streams are numbered by the launch order of their first task
@@ -17,13 +18,15 @@ struct StreamAssignment {
 // All tasks on one stream, in the graph's topological order.
 StreamAssignment single_stream(const TaskGraph& graph);
 
-// The paper's assignment: the matched tasks of a maximum matching over the minimum equivalent graph share a stream.
-// Any two tasks without a path between them land on different streams (maximum logical concurrency), and no
-// assignment with that property needs fewer synchronisations. `reduced` must be a minimum equivalent graph.
+// The paper's assignment: the matched tasks of a maximum matching over the minimum equivalent graph share a
+// stream. Any two tasks without a path between them land on different streams (maximum logical concurrency),
+// and no assignment with that property needs fewer synchronisations. `reduced` must be a minimum equivalent
+// graph.
 StreamAssignment maximum_concurrency(const TaskGraph& reduced);
 
-// At most `limit` streams (>= 1), by list scheduling: the ready task with the longest remaining path goes to the
-// stream on which it can start first, weighing what a synchronisation costs. Tasks without a cost count as 1 us.
+// At most `limit` streams (>= 1), by list scheduling: the ready task with the longest remaining path goes to
+// the stream on which it can start first, weighing what a synchronisation costs. Tasks without a cost count
+// as 1 us.
 StreamAssignment bounded_streams(const TaskGraph& graph, std::size_t limit, Nanoseconds sync_cost = 1000);
 
 }  // namespace nimble

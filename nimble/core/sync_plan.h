@@ -14,8 +14,8 @@ struct Wait {
   friend auto operator<=>(const Wait&, const Wait&) = default;
 };
 
-// The fewest waits that, with the order inside each stream, order every edge of the graph; sorted by the launch
-// order of `after`, then of `before`. With `maximum_concurrency` their number is |E'| - |M|.
+// The fewest waits that, with the order inside each stream, order every edge of the graph; sorted by the
+// launch order of `after`, then of `before`. With `maximum_concurrency` their number is |E'| - |M|.
 std::vector<Wait> plan_syncs(const TaskGraph& graph, const StreamAssignment& streams);
 
 }  // namespace nimble
