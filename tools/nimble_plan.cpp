@@ -62,7 +62,8 @@ int plan_graphs(const Options& options) {
     const Schedule schedule =
         plan(file.graph, file.buffers, stream_limit(options.streams, file.graph.task_count()));
     verify_or_throw(file.graph, file.buffers, schedule);
-    const auto& summary = summaries.emplace_back(path.stem().string(), summarize(file, schedule));
+    summaries.push_back({path.stem().string(), summarize(file, schedule)});
+    const tools::NamedSummary& summary = summaries.back();
     const Simulation timeline = simulate(file.graph, schedule);
     auto add = [&](const fs::path& to, const char* ending, auto make) {
       if (to.empty()) return;
@@ -79,7 +80,10 @@ int plan_graphs(const Options& options) {
   for (const Output& output : outputs)
     if (!paths.insert(output.path).second)
       throw InvalidInput(output.path.string() + " would be written twice");
-  for (const Output& output : outputs) write_file(output.path, output.text);
+  for (const Output& output : outputs) {
+    if (options.graphs.size() > 1) fs::create_directories(output.path.parent_path());
+    write_file(output.path, output.text);
+  }
   std::cout << tools::report(summaries) << std::flush;
   return 0;
 }

@@ -27,16 +27,20 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// At most `room` characters of UTF-8, the last an ellipsis if some are missing; nothing where only that would
-// fit.
-std::string shortened(std::string_view text, std::size_t room) {
-  std::size_t characters = 0, cut = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xc0) == 0x80) continue;
-    if (++characters == room) cut = i;
-  }
-  if (characters <= room) return std::string(text);
-  return room < 3 ? "" : std::string(text.substr(0, cut)) + "…";
+// What of a name fits into `room` characters: all of it, its last part (of "block1.conv"), or a beginning of
+// that.
+std::string label(std::string_view name, std::size_t room) {
+  auto starts_character = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };  // of UTF-8
+  auto fits = [&](std::string_view text) {
+    return static_cast<std::size_t>(std::ranges::count_if(text, starts_character)) <= room;
+  };
+  if (fits(name)) return std::string(name);
+  const std::string_view last = name.substr(name.rfind('.') + 1);
+  if (fits(last)) return std::string(last);
+  if (room < 3) return "";
+  std::size_t end = 0;
+  for (std::size_t characters = 0; characters < room; ++end) characters += starts_character(last[end]);
+  return std::string(last.substr(0, end - 1)) + "…";
 }
 
 std::string number(double value) {
@@ -91,16 +95,14 @@ std::string header(double width, double height) {
   return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + size + "\" width=\"" + number(width) +
          "\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n"
          "<style>\n"
-         "  svg { --paper: #ffffff; --ink: #222222; --faint: #dddddd; --arrow: #555555; }\n"
+         "  .paper { fill: #ffffff; } text { fill: #222222; } .grid { stroke: #dddddd; }\n"
+         "  .wait { fill: none; stroke: #555555; stroke-width: 1.2; pointer-events: none; } .head { fill: "
+         "#555555; }\n"
          "  @media (prefers-color-scheme: dark) {\n"
-         "    svg { --paper: #16181d; --ink: #e6e6e6; --faint: #3a3d45; --arrow: #b8b8b8; }\n"
+         "    .paper { fill: #16181d; } text { fill: #e6e6e6; } .grid { stroke: #3a3d45; }\n"
+         "    .wait { stroke: #b8b8b8; } .head { fill: #b8b8b8; }\n"
          "  }\n"
-         "  .paper { fill: var(--paper); }\n"
-         "  text { fill: var(--ink); }\n"
          "  .name { fill: #ffffff; font-size: 11px; pointer-events: none; }\n"
-         "  .grid { stroke: var(--faint); }\n"
-         "  .wait { fill: none; stroke: var(--arrow); stroke-width: 1.2; pointer-events: none; }\n"
-         "  .head { fill: var(--arrow); }\n"
          "</style>\n"
          "<defs><marker id=\"head\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" markerWidth=\"6\" "
          "markerHeight=\"6\" "
@@ -138,10 +140,10 @@ std::string box(const Layout& layout, const std::string& name, StreamId stream, 
                     number(std::min(3.0, width / 4)) + "\" fill=\"" + std::string(stream_colour(stream)) +
                     "\"><title>" + escaped(name) + ": " + duration(time.start) + " to " + duration(time.end) +
                     " on stream " + std::to_string(stream.value) + "</title></rect>\n";
-  const std::string label = shortened(name, static_cast<std::size_t>(std::max(width - 8, 0.0) / 6.2));
-  if (layout.row >= 16 && !label.empty())
+  const std::string text = label(name, static_cast<std::size_t>(std::max(width - 8, 0.0) / 6.2));
+  if (layout.row >= 16 && !text.empty())
     out += "<text class=\"name\" x=\"" + number(x + 4) + "\" y=\"" + number(layout.middle(stream) + 4) +
-           "\">" + escaped(label) + "</text>\n";
+           "\">" + escaped(text) + "</text>\n";
   return out;
 }
 
