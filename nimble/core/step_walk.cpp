@@ -38,7 +38,8 @@ class Walk {
     std::vector<std::optional<Place>> place_of(schedule_.launch_order.size());
     for (std::uint32_t s = 0; s < schedule_.streams.size(); ++s)
       for (std::size_t i = 0; i < program(s).size(); ++i)
-        if (const Run* run = std::get_if<Run>(&program(s)[i]); run && run->task.index() < place_of.size())
+        if (const Run* run = std::get_if<Run>(&program(s)[i]);
+            run && run->task.index() < place_of.size() && !place_of[run->task.index()])
           place_of[run->task.index()] = Place{s, i};
     for (TaskId task : schedule_.launch_order)
       if (task.index() < place_of.size())
