@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "nimble/core/reachability.h"
 #include "nimble/core/task_graph.h"
 
 namespace nimble {
@@ -14,7 +13,7 @@ namespace nimble {
 struct BufferSpec {
   std::string name;
   std::uint64_t bytes = 0;
-  std::uint64_t alignment = 1;  // a power of two
+  std::uint64_t alignment = 1;  // a power of two; the arena itself must be aligned to the largest
   std::vector<TaskId> uses;     // at least one, without repeats
   friend bool operator==(const BufferSpec&, const BufferSpec&) = default;
 };
@@ -27,10 +26,15 @@ struct MemoryPlan {
 };
 
 // Gives two buffers the same bytes only if every use of one happens before every use of the other in `order`,
-// the happens-before relation of the schedule (see happens_before_graph). `launch_order` is used for the
-// lower bound and as a guide. Throws InvalidInput for an alignment that is no power of two, a buffer without
-// uses, or sizes whose sum overflows.
-MemoryPlan plan_memory(std::span<const BufferSpec> buffers, const Reachability& order,
+// the happens-before relation of the schedule (see happens_before_graph). `launch_order`, a topological order
+// of it, sets the lower bound and guides the search for a small arena: on one stream the result is mostly the
+// bound itself, on many streams more must be kept apart.
+//
+// Deterministic. O(tasks * width) memory, and about O((tasks + buffers) * width) time, where width is how
+// many tasks can run side by side. Throws InvalidInput for a launch order that is not one of all tasks, an
+// alignment that is no power of two, a buffer without uses or with an unknown one, or sizes and alignments
+// whose sum overflows.
+MemoryPlan plan_memory(std::span<const BufferSpec> buffers, const TaskGraph& order,
                        std::span<const TaskId> launch_order);
 
 }  // namespace nimble

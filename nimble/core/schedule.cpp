@@ -5,7 +5,6 @@
 
 #include "nimble/core/error.h"
 #include "nimble/core/minimum_equivalent_graph.h"
-#include "nimble/core/reachability.h"
 
 namespace nimble {
 
@@ -84,8 +83,7 @@ Schedule plan(const TaskGraph& graph, std::span<const BufferSpec> buffers, Strea
                                    : limit.count == 1 ? single_stream(reduced)
                                                       : bounded_streams(reduced, limit.count);
   Schedule schedule = make_schedule(reduced, streams);
-  const Reachability order(happens_before_graph(graph, schedule));
-  schedule.memory = plan_memory(buffers, order, schedule.launch_order);
+  schedule.memory = plan_memory(buffers, happens_before_graph(graph, schedule), schedule.launch_order);
   return schedule;
 }
 

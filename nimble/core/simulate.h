@@ -1,6 +1,5 @@
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "nimble/core/schedule.h"
@@ -8,10 +7,13 @@
 
 namespace nimble {
 
-// What a schedule costs beyond its tasks. The defaults are what was measured on an H200 inside a CUDA graph.
+// What running a schedule costs beyond its tasks. The defaults are what was measured on an H200 in a CUDA
+// graph.
 struct Machine {
-  Nanoseconds node_cost = 530;   // added to every task
-  Nanoseconds sync_cost = 1000;  // added to every wait that crosses streams
+  Nanoseconds node_cost = 530;  // added to every task
+  Nanoseconds sync_cost =
+      1000;  // from the end of a task to the start of one that waits for it on another stream
+  Nanoseconds default_cost = 1000;  // of a task whose cost is not known
 };
 
 struct TaskTime {
@@ -23,14 +25,19 @@ struct Simulation {
   Nanoseconds total = 0;
 };
 
-// Runs the schedule in virtual time. Tasks without a cost count as `default_cost`. The schedule must verify.
-Simulation simulate(const TaskGraph& graph, const Schedule& schedule, const Machine& machine = {},
-                    Nanoseconds default_cost = 1000);
+// Runs the schedule in virtual time: a task starts as soon as its stream is free and everything it waits for
+// is done. Throws Error if the schedule cannot run to its end (`verify` says why), InvalidInput if times
+// overflow. O(steps).
+Simulation simulate(const TaskGraph& graph, const Schedule& schedule, const Machine& machine = {});
 
+// No schedule is faster than these, whatever its streams.
 struct LowerBounds {
-  Nanoseconds critical_path = 0;  // no schedule is faster than the longest path …
-  Nanoseconds work = 0;           // … nor than all work spread evenly over the streams: work / parallelism
+  Nanoseconds critical_path = 0;  // the longest path through the graph
+  Nanoseconds work = 0;           // all tasks one after the other; on n streams no schedule beats work / n
+
+  // For at most `streams` at a time: max(critical path, work / streams).
+  Nanoseconds time(std::size_t streams) const;
 };
-LowerBounds lower_bounds(const TaskGraph& graph, const Machine& machine = {}, Nanoseconds default_cost = 1000);
+LowerBounds lower_bounds(const TaskGraph& graph, const Machine& machine = {});
 
 }  // namespace nimble

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace nimble {
+
+// The whole content of a file. Throws Error if it is not there, is a directory or cannot be read.
+std::string read_file(const std::filesystem::path& path);
+
+// Writes to a temporary name beside `path` and renames, so that no reader ever sees half a file and a failure
+// leaves what was there before. What is no regular file (a pipe, /dev/stdout) is written to directly. Throws
+// Error.
+void write_file(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace nimble
