@@ -6,6 +6,7 @@
 #include <chrono>
 #include <sstream>
 
+#include "nimble/core/json.h"
 #include "nimble/engine/same_program.h"
 #include "nimble/torch/outside_state.h"
 
@@ -47,6 +48,7 @@ class Entry {
 
   // An argument that lies in the memory of an outside tensor was not there when the program was recorded.
   bool separates(std::span<const at::Tensor> inputs) const {
+    if (!program) return true;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const bool bound_outside = program->buffer(program->inputs[i].buffer).kind == BufferKind::kExternal;
       if (bound_outside != outside_storages.contains(inputs[i].storage().unsafeGetStorageImpl())) return false;
@@ -58,6 +60,7 @@ class Entry {
   State state = State::kRecorded;
   std::shared_ptr<const Program> program;
   std::unique_ptr<OutsideGuard> guard;
+  std::shared_ptr<HostNote> note;
   std::set<const c10::StorageImpl*> outside_storages;
   Choice choice;
   std::string reason;  // why it runs eagerly
@@ -71,6 +74,7 @@ struct Compiled::Recording {
   Tensors outputs;
   std::shared_ptr<const Program> program;  // null if refused
   std::unique_ptr<OutsideGuard> guard;
+  std::shared_ptr<HostNote> note;
   std::string refusal;
   bool wants_grad = false;  // the results require grad
   double milliseconds = 0;
@@ -79,37 +83,43 @@ struct Compiled::Recording {
 Compiled::Compiled(CompileOptions options) : options_(std::move(options)) {}
 Compiled::~Compiled() = default;
 
+// Guards are asked, and entries let go of, without holding the lock: both may wait for Python's own lock, whose owner
+// may be waiting for ours.
 std::shared_ptr<Entry> Compiled::find(const Tensors& inputs, std::int64_t variant) {
   const Settings settings = Settings::here();
-  const std::lock_guard lock(mutex_);
-  for (auto it = entries_.begin(); it != entries_.end(); ++it) {
-    Entry& entry = **it;
-    if (!entry.signature.matches(inputs, variant, settings)) continue;
-    if (entry.program && !entry.separates(inputs)) continue;
-    if (!entry.holds()) {
-      entries_.erase(it);
-      return nullptr;
-    }
-    if (it != entries_.begin()) std::rotate(entries_.begin(), it, it + 1);
-    return entries_.front();
+  std::shared_ptr<Entry> found;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = std::find_if(entries_.begin(), entries_.end(), [&](const std::shared_ptr<Entry>& entry) {
+      return entry->signature.matches(inputs, variant, settings) && entry->separates(inputs);
+    });
+    if (it == entries_.end()) return nullptr;
+    found = *it;
+    std::rotate(entries_.begin(), it, it + 1);
   }
+  if (found->holds()) return found;
+  const std::lock_guard lock(mutex_);
+  std::erase(entries_, found);
   return nullptr;
 }
 
 void Compiled::insert(std::shared_ptr<Entry> entry, Host& host) {
+  std::vector<std::shared_ptr<Entry>> evicted;
   bool thrashes = false;
   {
     const std::lock_guard lock(mutex_);
     entries_.insert(entries_.begin(), std::move(entry));
     while (entries_.size() > std::max<std::size_t>(1, options_.cache_size)) {
+      evicted.push_back(std::move(entries_.back()));
       entries_.pop_back();
       ++stats_.evictions;
+      thrashes |= stats_.evictions == options_.cache_size;
     }
-    thrashes = stats_.evictions == options_.cache_size;
   }
   if (thrashes) {
     host.warn("[nimble::call] signatures are recorded and dropped again and again: more than cache_size=" +
-              std::to_string(options_.cache_size) + " different shapes or settings are in use. Raise cache_size, or pad inputs to fewer shapes");
+              std::to_string(options_.cache_size) +
+              " different shapes or settings are in use. Raise cache_size, or pad inputs to fewer shapes");
   }
 }
 
@@ -121,13 +131,17 @@ std::shared_ptr<Entry> Compiled::ready(const Tensors& inputs, std::int64_t varia
   return entry;
 }
 
-Tensors Compiled::replay(Entry& entry, const Tensors& inputs) {
-  const std::lock_guard lock(entry.replaying);
-  Tensors outputs = entry.choice.executable->replay(inputs);
-  ++entry.replays;
+CallResult Compiled::replay(Entry& entry, const Tensors& inputs) {
+  Tensors outputs;
+  {
+    const std::lock_guard lock(entry.replaying);
+    outputs = entry.choice.executable->replay(inputs);
+    ++entry.replays;
+  }
+  if (entry.guard) entry.guard->put_back();
   const std::lock_guard counting(mutex_);
   ++stats_.replays;
-  return outputs;
+  return {std::move(outputs), true, entry.note};
 }
 
 CallResult Compiled::call(const Tensors& inputs, std::int64_t variant, Host& host) {
@@ -136,22 +150,18 @@ CallResult Compiled::call(const Tensors& inputs, std::int64_t variant, Host& hos
       const std::lock_guard lock(mutex_);
       ++stats_.eager_calls;
     }
-    return CallResult{host.run(inputs), nullptr, false};
+    return CallResult{host.run(inputs), false, nullptr};
   };
-  if (is_recording()) return {host.run(inputs), nullptr, false};
-  if (auto entry = ready(inputs, variant)) {
-    Tensors outputs = replay(*entry, inputs);
-    if (entry->guard) entry->guard->put_back();
-    return {std::move(outputs), std::move(entry), true};
-  }
+  if (is_recording()) return {host.run(inputs), false, nullptr};
+  if (const auto entry = ready(inputs, variant)) return replay(*entry, inputs);
   auto entry = find(inputs, variant);
   if (entry && entry->state == Entry::State::kEager) return eagerly();
 
   // Whoever prepares takes its time; others go on eagerly meanwhile.
   std::unique_lock preparing(preparing_, std::try_to_lock);
   if (!preparing) return eagerly();
-  if (!entry) return first_call(inputs, variant, host, Mode::kCall);
-  return check(entry, inputs, host, Mode::kCall);
+  if (!entry) return {first_call(inputs, variant, host, Mode::kCall).second, false, nullptr};
+  return {check(entry, inputs, host, Mode::kCall), false, nullptr};
 }
 
 Compiled::Recording Compiled::record(const Tensors& inputs, Host& host, Mode mode) {
@@ -184,6 +194,7 @@ Compiled::Recording Compiled::record(const Tensors& inputs, Host& host, Mode mod
       try {
         backend_for(program->device()).check(*program);
         recording.guard = host.watch(*program);
+        recording.note = host.note();
         recording.program = std::move(program);
       } catch (const RecordError& error) {
         if (throws) {
@@ -217,7 +228,8 @@ void Compiled::give_up(Entry& entry, const std::string& why, Host& host, Mode mo
   if (first) host.warn(why + ". Running eagerly from now on");
 }
 
-CallResult Compiled::first_call(const Tensors& inputs, std::int64_t variant, Host& host, Mode mode) {
+std::pair<std::shared_ptr<Entry>, Tensors> Compiled::first_call(const Tensors& inputs, std::int64_t variant, Host& host,
+                                                                Mode mode) {
   if (options_.strict && mode == Mode::kCall) {
     const std::lock_guard lock(mutex_);
     const Signature called(inputs, variant);
@@ -237,26 +249,27 @@ CallResult Compiled::first_call(const Tensors& inputs, std::int64_t variant, Hos
     host.log("[nimble::call] the results require grad, so this call runs eagerly; use torch.no_grad() or "
              "torch.inference_mode() for inference");
     insert(entry, host);
-    return {std::move(recording.outputs), entry, false};
+    return {entry, std::move(recording.outputs)};
   }
   if (!recording.program) {
     insert(entry, host);
     give_up(*entry, recording.refusal, host, mode, false);
-    return {std::move(recording.outputs), entry, false};
+    return {entry, std::move(recording.outputs)};
   }
   entry->program = std::move(recording.program);
   entry->guard = std::move(recording.guard);
+  entry->note = std::move(recording.note);
   for (const Buffer& buffer : entry->program->buffers) {
     if (buffer.kind == BufferKind::kExternal) {
       entry->outside_storages.insert(buffer.outside.storage().unsafeGetStorageImpl());
     }
   }
   insert(entry, host);
-  return {std::move(recording.outputs), entry, false};
+  return {entry, std::move(recording.outputs)};
 }
 
 // Runs one call both ways, on the same state, and leaves the state as the eager run does.
-CallResult Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode) {
+Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode) {
   constexpr int kRecordings = 3;  // a first call may set things up once that later calls find ready
   const std::lock_guard replaying(entry->replaying);
   const OutsideState before = OutsideState::save(*entry->program, inputs);
@@ -283,30 +296,31 @@ CallResult Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& i
     const std::lock_guard lock(mutex_);
     ++stats_.validations;
   }
-  CallResult result{std::move(again.outputs), entry, false};
+  Tensors outputs = std::move(again.outputs);
   if (!again.program) {
     give_up(*entry, again.wants_grad ? "its results require grad" : again.refusal, host, mode, false);
-    return result;
+    return outputs;
   }
   if (const auto difference = first_difference(*entry->program, *again.program)) {
     if (entry->recordings >= kRecordings) {
       give_up(*entry, "[nimble::check] the function does something else at each call: " + *difference +
                           ". What changes on the host cannot be replayed; pass it in as a tensor", host, mode, true);
-      return result;
+      return outputs;
     }
     host.log("[nimble::check] recorded anew: " + *difference);
     entry->program = again.program;
     entry->guard = std::move(again.guard);
+    entry->note = std::move(again.note);
     entry->choice = {};
     ++entry->recordings;
-    return result;
+    return outputs;
   }
   if (!failure.empty()) {
     give_up(*entry, failure, host, mode, true);
-    return result;
+    return outputs;
   }
   for (std::size_t i = 0; i < replayed.size() && failure.empty(); ++i) {
-    if (!same_bits(replayed[i], result.outputs[i])) {
+    if (!same_bits(replayed[i], outputs[i])) {
       failure = "[nimble::check] result " + std::to_string(i) + " of the replay differs from eager's";
     }
   }
@@ -317,29 +331,29 @@ CallResult Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& i
   }
   if (!failure.empty()) {
     give_up(*entry, failure, host, mode, true);
-    return result;
+    return outputs;
   }
   entry->state = Entry::State::kReady;
   ++entry->replays;
   const std::lock_guard lock(mutex_);
   last_used_ = entry;
-  return result;
+  return outputs;
 }
 
-std::shared_ptr<Entry> Compiled::prepare(const Tensors& inputs, std::int64_t variant, Host& host) {
+void Compiled::prepare(const Tensors& inputs, std::int64_t variant, Host& host) {
   if (is_recording()) throw Error("[nimble::prepare] called while another function is being recorded");
   const std::lock_guard preparing(preparing_);
   auto entry = find(inputs, variant);
-  if (!entry) entry = first_call(inputs, variant, host, Mode::kPrepare).entry;
+  if (!entry) entry = first_call(inputs, variant, host, Mode::kPrepare).first;
   while (entry->state == Entry::State::kRecorded) check(entry, inputs, host, Mode::kPrepare);
   if (entry->state == Entry::State::kEager) throw RecordError("[nimble::prepare] " + entry->reason);
-  return entry;
 }
 
 void Compiled::refresh() {
+  std::vector<std::shared_ptr<Entry>> dropped;
   const std::lock_guard lock(mutex_);
-  entries_.clear();
-  last_used_.reset();
+  dropped.swap(entries_);
+  dropped.push_back(std::move(last_used_));
 }
 
 Stats Compiled::stats() const {
@@ -361,6 +375,18 @@ Stats Compiled::stats() const {
     stats.tune_milliseconds = choice.tune_milliseconds;
   }
   return stats;
+}
+
+std::string Compiled::program() const {
+  const std::lock_guard lock(mutex_);
+  return entries_.empty() || !entries_.front()->program ? "" : to_string(*entries_.front()->program);
+}
+
+std::string Compiled::task_graph() const {
+  const std::lock_guard lock(mutex_);
+  if (entries_.empty() || !entries_.front()->program) return "";
+  const Program& program = *entries_.front()->program;
+  return to_json(GraphFile{dependencies(program), memory_demand(program, backend_for(program.device()).alignment()).specs});
 }
 
 std::string Compiled::explain() const {

@@ -30,13 +30,13 @@ struct Stats {
   double record_milliseconds = 0, plan_milliseconds = 0, tune_milliseconds = 0;
 };
 
-// A recorded signature and where it stands. Opaque to callers, who keep it to know which recording answered a call.
+// A recorded signature and where it stands.
 class Entry;
 
 struct CallResult {
   Tensors outputs;
-  std::shared_ptr<Entry> entry;  // null if nothing was recorded for this call
-  bool replayed = false;         // false: `outputs` are what the user's function returned just now
+  bool replayed = false;           // false: `outputs` are what the user's function returned just now
+  std::shared_ptr<HostNote> note;  // of the recording that was replayed
 };
 
 // A function that is recorded on its first call, checked on the next and replayed from then on: one for each
@@ -52,11 +52,11 @@ class Compiled {
   // The first half of `call`: the entry that is ready to replay this call, or null. Then `replay` answers it without
   // needing a host, so a caller may let go of what it holds (Python's lock) in between.
   std::shared_ptr<Entry> ready(const Tensors& inputs, std::int64_t variant);
-  Tensors replay(Entry& entry, const Tensors& inputs);
+  CallResult replay(Entry& entry, const Tensors& inputs);
 
   // Records and checks this signature now, throws where a call would fall back, and puts every outside tensor and
-  // generator that it touched back. Returns the entry.
-  std::shared_ptr<Entry> prepare(const Tensors& inputs, std::int64_t variant, Host& host);
+  // generator that it touched back.
+  void prepare(const Tensors& inputs, std::int64_t variant, Host& host);
 
   // Forgets all recordings: for changes that no guard can see.
   void refresh();
@@ -65,6 +65,10 @@ class Compiled {
   Stats stats() const;
   std::string explain() const;
 
+  // The signature used last: its program, one line for each task, and its task graph as JSON for nimble-plan.
+  std::string program() const;
+  std::string task_graph() const;
+
  private:
   enum class Mode { kCall, kPrepare };
   struct Recording;
@@ -72,8 +76,9 @@ class Compiled {
   std::shared_ptr<Entry> find(const Tensors& inputs, std::int64_t variant);
   void insert(std::shared_ptr<Entry> entry, Host& host);
   Recording record(const Tensors& inputs, Host& host, Mode mode);
-  CallResult first_call(const Tensors& inputs, std::int64_t variant, Host& host, Mode mode);
-  CallResult check(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
+  std::pair<std::shared_ptr<Entry>, Tensors> first_call(const Tensors& inputs, std::int64_t variant, Host& host,
+                                                        Mode mode);
+  Tensors check(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
   void give_up(Entry& entry, const std::string& why, Host& host, Mode mode, bool is_mismatch);
 
   CompileOptions options_;

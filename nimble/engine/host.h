@@ -21,6 +21,12 @@ class OutsideGuard {
   virtual void put_back() {}
 };
 
+// What a host wants to find again when a recording answers a call: how the results are arranged, say.
+class HostNote {
+ public:
+  virtual ~HostNote() = default;
+};
+
 // Whoever asked for the compilation, as the engine sees it: a plain C++ program or the Python package.
 class Host {
  public:
@@ -40,6 +46,9 @@ class Host {
     static_cast<void>(escaped);
     return {};
   }
+
+  // Asked right after `record`; comes back with every replay of that recording.
+  virtual std::shared_ptr<HostNote> note() { return nullptr; }
 
   virtual std::unique_ptr<OutsideGuard> watch(const Program& program) {
     static_cast<void>(program);

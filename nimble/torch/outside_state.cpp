@@ -14,7 +14,7 @@ at::Tensor whole_storage(const at::Tensor& tensor) {
   return materialize(ref, tensor.storage());
 }
 
-at::Tensor state_of(const at::Generator& generator) {
+at::Tensor state_of(at::Generator generator) {
   const std::lock_guard lock(generator.mutex());
   return generator.get_state().clone();
 }

@@ -330,6 +330,13 @@ void ProgramBuilder::call(const c10::OperatorHandle& op, torch::jit::Stack* stac
   after(std::move(call), observer, torch::jit::last(*stack, op.schema().returns().size()));
 }
 
+bool ProgramBuilder::is_constant(const at::Tensor& tensor) {
+  const std::lock_guard lock(mutex_);
+  if (!tensor.has_storage()) return false;
+  const auto found = tracked_.find(storage_of(tensor));
+  return found != tracked_.end() && constant_[found->second.buffer.index()];
+}
+
 std::vector<c10::Storage> ProgramBuilder::escaped(std::span<const at::Tensor> outputs) {
   std::unordered_set<const c10::StorageImpl*> returned;
   for (const auto& output : outputs) {

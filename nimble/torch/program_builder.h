@@ -41,6 +41,9 @@ class ProgramBuilder {
   void refuse(Refusal refusal);
   const std::optional<Refusal>& refusal() const { return refusal_; }
 
+  // Nothing but constants went into this tensor, so its values are the same at every call.
+  bool is_constant(const at::Tensor& tensor);
+
   // Storages made while recording that outlive the function without being returned. Ask after the function's own
   // variables are gone.
   std::vector<c10::Storage> escaped(std::span<const at::Tensor> outputs);

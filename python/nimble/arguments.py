@@ -1,0 +1,71 @@
+"""Arguments and results of any structure, as the engine sees them: tensors, and a number for all the rest."""
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+
+def _value_key(value: Any) -> tuple:
+    """Equal for values that make no difference to the function. 1, 1.0 and True are equal in Python, not here."""
+    if isinstance(value, float):
+        return (float, value.hex())
+    try:
+        hash(value)
+    except TypeError:
+        return (id(value),)
+    return (type(value), value)
+
+
+class Structure:
+    """How tensors are arranged in arguments or results, and what stands between them."""
+
+    def __init__(self, leaves: list, spec: pytree.TreeSpec):
+        self.spec = spec
+        self.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+        self.others = [None if is_tensor else leaf for leaf, is_tensor in zip(leaves, self.is_tensor, strict=True)]
+        self.is_one_tensor = len(leaves) == 1 and self.is_tensor[0] and spec.is_leaf()
+
+    def fill(self, tensors: list[torch.Tensor]) -> Any:
+        if self.is_one_tensor:
+            return tensors[0]
+        given = iter(tensors)
+        leaves = [next(given) if is_tensor else other for other, is_tensor in zip(self.others, self.is_tensor, strict=True)]
+        return pytree.tree_unflatten(leaves, self.spec)
+
+
+def take_apart(value: Any) -> tuple[list[torch.Tensor], Structure]:
+    leaves, spec = pytree.tree_flatten(value)
+    structure = Structure(leaves, spec)
+    return [leaf for leaf, is_tensor in zip(leaves, structure.is_tensor, strict=True) if is_tensor], structure
+
+
+class Arguments:
+    """Numbers the structures that one function is called with, so that the engine can compare them at no cost."""
+
+    def __init__(self):
+        self._variants: dict[Any, int] = {}
+        self._structures: list[Structure | None] = []
+        self._plain: dict[int, int] = {}  # how many tensors, all positional: variant
+
+    def _number(self, key: Any, structure: Structure) -> int:
+        variant = self._variants.setdefault(key, len(self._structures))
+        if variant == len(self._structures):
+            self._structures.append(structure)
+        return variant
+
+    def flatten(self, args: tuple, kwargs: dict) -> tuple[list[torch.Tensor], int]:
+        if not kwargs:
+            variant = self._plain.get(len(args))
+            if variant is not None and all(type(arg) is torch.Tensor for arg in args):
+                return list(args), variant
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        structure = Structure(leaves, spec)
+        key = (spec, tuple(t or _value_key(o) for t, o in zip(structure.is_tensor, structure.others, strict=True)))
+        variant = self._number(key, structure)
+        if not kwargs and leaves and all(type(arg) is torch.Tensor for arg in args):
+            self._plain[len(args)] = variant
+        return [leaf for leaf, is_tensor in zip(leaves, structure.is_tensor, strict=True) if is_tensor], variant
+
+    def fill(self, variant: int, tensors: list[torch.Tensor]) -> tuple[tuple, dict]:
+        return self._structures[variant].fill(tensors)

@@ -1,0 +1,173 @@
+"""`nimble.compile`: a callable that records itself on first use and is replayed by the engine from then on."""
+
+import functools
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from nimble import _C, messages
+from nimble.arguments import Arguments, Structure, take_apart
+from nimble.places import Places, find_kept, modules_reached_by, outside_tensors
+from nimble.recording import record
+from nimble.settings import compile_options
+
+
+class _Call:
+    """One call of the user's function, as the engine may ask for it: eagerly, or recorded."""
+
+    def __init__(self, function: Callable, arguments: Arguments, variant: int, static: list[torch.Tensor]):
+        self.function = function
+        self.arguments = arguments
+        self.variant = variant
+        self.static = static
+        self.modules: list[torch.nn.Module] = modules_reached_by(function)
+        self.escapes: list[tuple[dict, str, torch.Tensor]] = []
+        self.result: Any = None
+        self.structure: Structure | None = None
+
+    def _body(self, inputs: list[torch.Tensor]) -> Any:
+        args, kwargs = self.arguments.fill(self.variant, inputs)
+        return self.function(*args, **kwargs)
+
+    def run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        self.result = self._body(inputs)
+        tensors, self.structure = take_apart(self.result)
+        return tensors
+
+    def record(self, inputs: list[torch.Tensor], builder: _C.ProgramBuilder) -> list[torch.Tensor]:
+        self.result, ran = record(builder, lambda: self._body(inputs))
+        self.modules = list({id(m): m for m in [*self.modules, *ran]}.values())
+        tensors, self.structure = take_apart(self.result)
+        return tensors
+
+    def outside(self) -> list[torch.Tensor]:
+        return outside_tensors(self.modules) + self.static
+
+    def kept(self, storages: set[int]) -> list[torch.Tensor]:
+        self.escapes = find_kept(self.modules, storages)
+        if len({id(tensor) for _, _, tensor in self.escapes}) < len(storages):
+            gc.collect()  # a cycle may still hold what is no longer in use
+        return [tensor for _, _, tensor in self.escapes]
+
+    def watch(self, outside: list[torch.Tensor]) -> tuple[list, list, list, list]:
+        places = Places(self.function, self.modules, outside)
+        return places.entries, places.cells, places.sizes, self.escapes
+
+    warn = staticmethod(messages.warn)
+    log = staticmethod(messages.log.info)
+
+
+class CompiledFunction:
+    """Answers like the function it was made from, from a schedule made ahead of time."""
+
+    def __init__(self, function: Callable, options: _C.CompileOptions, static: list[torch.Tensor] | None = None):
+        self._function = function
+        self._compiled = _C.Compiled(options)
+        self._arguments = Arguments()
+        self._static = static or []
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, *args, **kwargs):
+        inputs, variant = self._arguments.flatten(args, kwargs)
+        replayed = self._compiled.replay_if_ready(inputs, variant)
+        if replayed is None:
+            call = _Call(self._function, self._arguments, variant, self._static)
+            replayed = self._compiled.call(inputs, variant, call)
+            if replayed is None:
+                return call.result
+        outputs, structure = replayed
+        return structure.fill(outputs)
+
+    def prepare(self, *args, **kwargs):
+        """Records, checks and plans for arguments like these now, and leaves all state as it was.
+
+        Raises RecordError or ValidationError if such a call cannot be replayed."""
+        inputs, variant = self._arguments.flatten(args, kwargs)
+        self._compiled.prepare(inputs, variant, _Call(self._function, self._arguments, variant, self._static))
+        return self
+
+    def refresh(self) -> None:
+        """Forgets every recording: after a change that no guard can see."""
+        self._compiled.refresh()
+
+    @property
+    def stats(self) -> dict[str, int | float]:
+        return self._compiled.stats()
+
+    def explain(self) -> str:
+        """Where each signature stands, what was chosen and why."""
+        return self._compiled.explain()
+
+    def program(self) -> str:
+        """The recorded program of the signature used last, one line for each task."""
+        return self._compiled.program()
+
+    def task_graph(self) -> str:
+        """The task graph of the signature used last as JSON, which nimble-plan reads."""
+        return self._compiled.task_graph()
+
+
+class CompiledModule:
+    """Mixed into the class of a compiled module, whose state it shares: the same parameters, buffers, attributes and
+    mode, seen through another object. Only the call differs."""
+
+    __slots__ = ("_nimble",)
+
+    def __call__(self, *args, **kwargs):
+        return self._nimble(*args, **kwargs)
+
+    def prepare(self, *args, **kwargs):
+        self._nimble.prepare(*args, **kwargs)
+        return self
+
+    refresh = property(lambda self: self._nimble.refresh)
+    stats = property(lambda self: self._nimble.stats)
+    explain = property(lambda self: self._nimble.explain)
+    program = property(lambda self: self._nimble.program)
+    task_graph = property(lambda self: self._nimble.task_graph)
+
+
+def _compile_module(module: torch.nn.Module, options: _C.CompileOptions) -> torch.nn.Module:
+    cls = type(module)
+    compiled_class = type(f"Compiled{cls.__name__}", (CompiledModule, cls), {"__module__": cls.__module__})
+    compiled = compiled_class.__new__(compiled_class)
+    compiled.__dict__ = module.__dict__
+    object.__setattr__(compiled, "_nimble", CompiledFunction(module, options))
+    return compiled
+
+
+def compile(model: Callable, **options):
+    """Makes a callable that answers like `model` (a module or a function), faster.
+
+    The first call with a new signature runs eagerly and is recorded; the next is run both ways and compared; from then
+    on calls are replayed. Options, also settable as NIMBLE_<NAME> in the environment:
+
+    strict (False)       raise RecordError, GuardError or ValidationError instead of falling back to eager
+    outputs ("copy")     "alias": results lie in memory that the next call overwrites
+    validate_every (0)   run every n-th call both ways again
+    cache_size (8)       how many signatures are kept
+    streams ("auto")     how many streams: measured, "max", or a number
+    tune (0.5)           seconds that measuring may take
+    """
+    if not callable(model):
+        raise TypeError(f"nimble.compile needs a module or a function, not {type(model).__name__}")
+    if isinstance(model, CompiledModule | CompiledFunction):
+        raise TypeError("this is compiled already: pass the model itself to nimble.compile")
+    settings = compile_options(**options)
+    if isinstance(model, torch.nn.Module):
+        return _compile_module(model, settings)
+    return CompiledFunction(model, settings)
+
+
+class Nimble:
+    """The form of the paper: `Nimble(model).prepare(x)`, then call it."""
+
+    def __new__(cls, model: Callable, **options):
+        return compile(model, **options)
+
+
+def cuda_available() -> bool:
+    """Whether this build has a CUDA backend and a GPU to run it on."""
+    return _C.cuda_available()

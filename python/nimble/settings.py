@@ -1,0 +1,75 @@
+"""Options of `nimble.compile`: by keyword, else from NIMBLE_<NAME> in the environment, else the default."""
+
+import os
+from typing import Any
+
+from nimble import _C
+
+OUTPUTS = ("copy", "alias")
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError(f"{text!r} is neither true nor false")
+
+
+def _outputs(text: str) -> str:
+    if text not in OUTPUTS:
+        raise ValueError(f"{text!r} is not one of {', '.join(OUTPUTS)}")
+    return text
+
+
+def _streams(text: str) -> int | None:
+    if text == "auto":
+        return None
+    return 0 if text == "max" else _count(text)
+
+
+def _count(text: str) -> int:
+    if int(text) < 0:
+        raise ValueError(f"{text} is negative")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    if not float(text) >= 0:
+        raise ValueError(f"{text} is not a time")
+    return float(text)
+
+
+# name: (how to read it, its default as text)
+_OPTIONS = {
+    "strict": (_boolean, "0"),
+    "outputs": (_outputs, "copy"),
+    "validate_every": (_count, "0"),
+    "cache_size": (_count, "8"),
+    "streams": (_streams, "auto"),
+    "tune": (_seconds, "0.5"),
+}
+
+
+def compile_options(**given: Any) -> _C.CompileOptions:
+    """The engine's options from keywords and environment. Unknown names and bad values are refused by name."""
+    unknown = sorted(set(given) - set(_OPTIONS))
+    if unknown:
+        raise TypeError(f"nimble.compile has no option {unknown[0]!r}; it has {', '.join(_OPTIONS)}")
+    values = {}
+    for name, (read, default) in _OPTIONS.items():
+        value = given.get(name)
+        source = name if value is not None else f"NIMBLE_{name.upper()}"
+        text = str(value) if value is not None else os.environ.get(source, default)
+        try:
+            values[name] = read(text)
+        except ValueError as error:
+            raise ValueError(f"nimble.compile: option {source}: {error}") from None
+    options = _C.CompileOptions()
+    options.strict = values["strict"]
+    options.alias_outputs = values["outputs"] == "alias"
+    options.validate_every = values["validate_every"]
+    options.cache_size = values["cache_size"]
+    options.streams = values["streams"]
+    options.tune_seconds = values["tune"]
+    return options

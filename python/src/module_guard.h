@@ -1,0 +1,42 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <vector>
+
+#include "nimble/engine/host.h"
+
+namespace nimble::python {
+
+// Notices that something a recording depends on was replaced: an entry of a dictionary (a module's parameter, its
+// training flag, a global) or the content of a closure's cell is another object than it was, or a dictionary of hooks
+// or submodules has grown or shrunk. Looks at Python's own structures, some tens of nanoseconds each.
+class ModuleGuard final : public OutsideGuard {
+ public:
+  // `entries` are (dictionary, key, object), `cells` are (cell, object), `sizes` are (dictionary, size); `escapes` are
+  // (dictionary, key, tensor): where a replay puts its tensors back.
+  ModuleGuard(const pybind11::list& entries, const pybind11::list& cells, const pybind11::list& sizes,
+              const pybind11::list& escapes);
+  ~ModuleGuard() override;
+
+  bool holds() override;
+  void put_back() override;
+
+ private:
+  struct DictEntry {
+    PyObject *dict, *key, *value;
+  };
+  struct Cell {
+    PyObject *cell, *value;
+  };
+  struct Size {
+    PyObject* dict;
+    Py_ssize_t size;
+  };
+  std::vector<DictEntry> entries_, escapes_;
+  std::vector<Cell> cells_;
+  std::vector<Size> sizes_;
+  std::vector<PyObject*> owned_;  // keeps every object above alive
+};
+
+}  // namespace nimble::python
