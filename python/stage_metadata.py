@@ -1,4 +1,4 @@
-"""Writes a package's metadata beside the staged package, so that its entry points are found without installing it.
+"""Writes the metadata beside the staged package, so that its entry points are found without installing it.
 
 stage_metadata.py PYPROJECT VERSION FOLDER
 """

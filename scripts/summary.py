@@ -3,8 +3,9 @@
 
     summary.py FOLDER
 
-ctest.xml and pytest.xml are the two runs. Where a whole GoogleTest program is one CTest test, the program's own
-<name>.xml lies beside them and its cases are counted in place of that one. The last line is plain, for machines.
+ctest.xml and pytest.xml are the two runs. Where a whole GoogleTest program is one CTest test, the program's
+own <name>.xml lies beside them and its cases are counted in place of that one. The last line is plain, for
+machines.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def outcome(case: ElementTree.Element) -> str:
     ):
         return "skipped"
     # A test whose program is not there is neither skipped nor passed.
-    return "failed" if case.get("status") in ("fail", "notrun") else "passed"
+    return "failed" if status in ("fail", "notrun") else "passed"
 
 
 def count(cases: list[ElementTree.Element]) -> Counter[str]:
@@ -51,7 +52,7 @@ def ctest_cases(folder: Path) -> list[ElementTree.Element]:
     for case in cases_of(folder / "ctest.xml"):
         program = folder / f"{case.get('name')}.xml"
         inner = cases_of(program) if program.exists() else []
-        # A program can fail although none of its cases did, by crashing on its way out: then it counts itself.
+        # A program can fail although none of its cases did, by crashing at its end: then it counts itself.
         agrees = outcome(case) != "failed" or any(outcome(each) == "failed" for each in inner)
         cases += inner if inner and agrees else [*inner, case]
     return cases
