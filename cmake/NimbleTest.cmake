@@ -18,6 +18,6 @@ function(nimble_add_test name)
   else()
     # A list has to arrive whole at a script that CMake writes.
     string(REPLACE ";" "\\;" labels "${test_LABELS}")
-    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${labels}")
+    gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${labels}")
   endif()
 endfunction()

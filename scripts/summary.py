@@ -22,12 +22,9 @@ def outcome(case: ElementTree.Element) -> str:
     """'passed', 'failed' or 'skipped', in any of the three dialects."""
     if case.find("failure") is not None or case.find("error") is not None:
         return "failed"
-    # CTest: status is run, fail, notrun or disabled. GoogleTest: status is run or notrun, result tells a skip.
-    if (
-        case.find("skipped") is not None
-        or case.get("result") == "skipped"
-        or case.get("status") == "disabled"
-    ):
+    # CTest: status is run, fail, notrun or disabled. GoogleTest: result tells a skip.
+    status = case.get("status")
+    if case.find("skipped") is not None or case.get("result") == "skipped" or status == "disabled":
         return "skipped"
     # A test whose program is not there is neither skipped nor passed.
     return "failed" if status in ("fail", "notrun") else "passed"
