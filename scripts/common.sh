@@ -33,9 +33,15 @@ project_python() {
   fi
 }
 
-# nvcc's path, or nothing. NVIDIA's packages do not put it on PATH.
+# The path of an nvcc that runs, or nothing. NVIDIA's packages do not put it on PATH.
 find_nvcc() {
-  command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true
+  local nvcc
+  for nvcc in "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
+    if "$nvcc" --version >/dev/null 2>&1; then
+      echo "$nvcc"
+      return
+    fi
+  done
 }
 
 # How many files to compile at once: one for each core, as long as each has the 2 GB that torch's headers take.
