@@ -8,7 +8,7 @@ scripts/packages.sh
 options=("$@")
 if [[ " $* " != *" -DNIMBLE_TORCH=OFF "* ]]; then
   scripts/python.sh
-  options+=(-DPython_EXECUTABLE="$(project_python)")
+  options+=(-DPython3_EXECUTABLE="$(project_python)")
 fi
 nvcc=$(find_nvcc)
 if [[ $CUDA == 0 ]]; then
