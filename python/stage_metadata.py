@@ -3,6 +3,7 @@
 stage_metadata.py PYPROJECT VERSION FOLDER
 """
 
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -20,10 +21,10 @@ def entry_points(project: dict) -> str:
 def main(pyproject: Path, version: str, folder: Path) -> None:
     project = tomllib.loads(pyproject.read_text())["project"]
     name = project["name"]
-    for stale in folder.glob(f"{name}-*.dist-info/*"):
-        stale.unlink()
+    for stale in folder.glob(f"{name}-*.dist-info"):
+        shutil.rmtree(stale)
     info = folder / f"{name}-{version}.dist-info"
-    info.mkdir(parents=True, exist_ok=True)
+    info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     (info / "entry_points.txt").write_text(entry_points(project))
 
