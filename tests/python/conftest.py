@@ -1,13 +1,18 @@
+"""Shared by all Python tests. The marks `gpu` and `full` are described in pyproject.toml."""
+
 import pytest
+import torch
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
-    if not gpu_tests:
+    if torch.cuda.is_available():
         return
-    import torch
-
-    if not torch.cuda.is_available():
-        for test in gpu_tests:
+    for item in items:
+        if item.get_closest_marker("gpu"):
             # `make test` counts the skipped GPU tests by these words.
-            test.add_marker(pytest.mark.skip(reason="no CUDA device"))
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed() -> None:
+    torch.manual_seed(0)
