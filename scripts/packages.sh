@@ -34,7 +34,7 @@ fi
 
 ((${#missing[@]})) || exit 0
 
-install="apt-get update && apt-get install -y ${missing[*]}"
+install="apt-get -qq update && apt-get -qq install -y ${missing[*]}"
 say "missing: ${missing[*]}"
 if ! command -v apt-get >/dev/null; then
   die "install these (named as Debian names them) and try again: ${missing[*]}"
