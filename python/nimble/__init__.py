@@ -8,6 +8,8 @@
     print(fast.explain())
 """
 
+from importlib.metadata import version
+
 import torch
 
 REQUIRED_TORCH = "2.11"
@@ -22,7 +24,7 @@ from nimble._C import Error, GuardError, RecordError, ValidationError  # noqa: E
 from nimble.compile import Nimble, compile, cuda_available  # noqa: E402
 from nimble.messages import FallbackWarning  # noqa: E402
 
-__version__ = "0.1.0"
+__version__ = version("nimble")
 __all__ = [
     "Error",
     "FallbackWarning",
