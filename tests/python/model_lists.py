@@ -49,7 +49,7 @@ def torchvision_case(name: str, inputs=None, full: bool = True, refused: str | N
     return ModelCase("torchvision", name, build, inputs or pictures(64), full, refused)
 
 
-NO_BACKBONE = dict(weights_backbone=None)
+NO_BACKBONE = {"weights_backbone": None}
 
 TORCHVISION = [
     # classification
@@ -213,23 +213,23 @@ def transformers_case(
     return ModelCase("transformers", name or model, build, inputs or tokens(), full, refused)
 
 
-ENCODER = dict(
-    vocab_size=VOCABULARY,
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=64,
-    max_position_embeddings=64,
-)
+ENCODER = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}
 DECODER = {**ENCODER, "num_key_value_heads": 2, "use_cache": False}
-PICTURE_ENCODER = dict(
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=64,
-    image_size=32,
-    patch_size=8,
-)
+PICTURE_ENCODER = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "image_size": 32,
+    "patch_size": 8,
+}
 
 CLIP_TEXT = {**ENCODER, "projection_dim": 16}
 CLIP_PICTURE = {**PICTURE_ENCODER, "projection_dim": 16}
