@@ -80,13 +80,13 @@ def try_sample(operator: Operator, sample: Sample, outcome: Outcome) -> None:
         outcome.refused.append(refused_operator(error))
         return
     replays = fast.stats.replays
-    actual = run(fast, sample.replayed)
-    if operator.info.name in UNINITIALISED:
-        actual, expected = forget_values(actual), forget_values(expected)
     try:
+        actual = run(fast, sample.replayed)
+        if operator.info.name in UNINITIALISED:
+            actual, expected = forget_values(actual), forget_values(expected)
         assert fast.stats.replays == replays + 1, "the call was not a replay"
         assert_same(actual, expected)
-    except AssertionError as error:
+    except (AssertionError, nimble.Error) as error:
         outcome.wrong.append(str(error).splitlines()[0])
     else:
         outcome.equal += 1
