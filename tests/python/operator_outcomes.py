@@ -1,0 +1,109 @@
+"""Tries one operator: records a sample, replays it on fresh values and compares with eager."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from operator_samples import Call, Operator, Sample
+from support import assert_same, describe
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+import nimble
+
+# The values of these are whatever was in memory: only shape, strides and type can be compared.
+UNINITIALISED = {
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+}
+
+
+@dataclass
+class Outcome:
+    """What came of an operator's samples. Wrong must stay empty."""
+
+    operator: str
+    equal: int = 0
+    refused: list[str] = field(default_factory=list)  # the operator that each refusal named
+    skipped: list[str] = field(default_factory=list)  # why
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        if self.wrong:
+            return "wrong"
+        if self.equal:
+            return "equal, partly refused" if self.refused else "equal"
+        return "refused" if self.refused else "skipped"
+
+    @property
+    def note(self) -> str:
+        return "; ".join(sorted(set(self.wrong or self.refused + self.skipped)))
+
+
+def try_operator(operator: Operator, count: int) -> Outcome:
+    outcome = Outcome(operator.name)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        samples = operator.samples(count)
+        if not samples:
+            outcome.skipped.append("no two draws of its samples have the same shapes")
+        for sample in samples:
+            try_sample(operator, sample, outcome)
+    return outcome
+
+
+def try_sample(operator: Operator, sample: Sample, outcome: Outcome) -> None:
+    try:
+        expected = run(operator.function, sample.twin)
+    except Exception as error:  # whatever it is, it is eager's
+        outcome.skipped.append(f"eager raises {type(error).__name__}")
+        return
+
+    # A function of its own, so that no two samples share what is compiled.
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return operator.function(*args, **kwargs)
+
+    fast = nimble.compile(function, strict=True)
+    try:
+        fast.prepare(*sample.recorded.args, **sample.recorded.kwargs)
+    except nimble.RecordError as error:
+        outcome.refused.append(refused_operator(error))
+        return
+    replays = fast.stats.replays
+    try:
+        actual = run(fast, sample.replayed)
+        if operator.info.name in UNINITIALISED:
+            actual, expected = forget_values(actual), forget_values(expected)
+        assert fast.stats.replays == replays + 1, "the call was not a replay"
+        assert_same(actual, expected)
+    except (AssertionError, nimble.Error) as error:
+        outcome.wrong.append(str(error).splitlines()[0])
+    else:
+        outcome.equal += 1
+
+
+def run(function: Callable[..., Any], call: Call) -> tuple[Any, Any, Tensor]:
+    """All that a caller can see of a call: its result, its arguments afterwards, the generator's state."""
+    torch.manual_seed(7)
+    result = function(*call.args, **call.kwargs)
+    return result, (call.args, call.kwargs), torch.get_rng_state()
+
+
+def forget_values(seen: Any) -> Any:
+    return tree_map(lambda leaf: describe(leaf) if isinstance(leaf, Tensor) else leaf, seen)
+
+
+def refused_operator(error: nimble.RecordError) -> str:
+    name = re.search(r"\b(aten|prims|torchvision|Tensor|torch)(::|\.)\w+", str(error))
+    assert name, f"a refusal that names no operator: {error}"
+    return name[0]

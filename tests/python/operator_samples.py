@@ -1,0 +1,117 @@
+"""PyTorch's own operator samples, in a form that a recording can be tried on.
+
+PyTorch describes every operator by an OpInfo that can draw sample inputs. Drawing twice with different seeds
+gives the same shapes with fresh values, within the operator's domain; drawing twice with the same seed gives
+copies that share no memory. So a sample comes as three `Call`s: one to record, one to replay, and that one's
+twin for eager.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+FEWEST_SAMPLES = 3
+# Some operators list thousands of samples; beyond this they only repeat themselves.
+MOST_SAMPLES_DRAWN = 200
+
+
+@dataclass(frozen=True)
+class Call:
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sample:
+    recorded: Call
+    replayed: Call
+    twin: Call
+
+
+@dataclass(frozen=True)
+class Operator:
+    name: str
+    function: Callable[..., Any]
+    info: Any
+
+    def __str__(self) -> str:
+        return self.name
+
+    def samples(self, count: int) -> list[Sample]:
+        """At least 3 where there is any and at most `count`, spread evenly over those that PyTorch lists."""
+        samples = self._samples(first_seed=1)
+        for seed in (3, 5):
+            if 0 < len(samples) < FEWEST_SAMPLES:
+                samples += self._samples(seed)
+        return spread(samples, count)
+
+    def calls(self, count: int) -> list[Call]:
+        """At most `count` calls, one for each sample."""
+        return spread(self._draw(seed=1), count)
+
+    def _samples(self, first_seed: int) -> list[Sample]:
+        seeds = (first_seed, first_seed + 1, first_seed + 1)
+        drawn = zip(*(self._draw(seed) for seed in seeds), strict=True)
+        return [
+            Sample(recorded, with_constants_of(recorded, replayed), with_constants_of(recorded, twin))
+            for recorded, replayed, twin in drawn
+            if same_form(recorded, replayed)
+        ]
+
+    def _draw(self, seed: int) -> list[Call]:
+        random.seed(seed)
+        numpy.random.seed(seed)
+        torch.manual_seed(seed)
+        samples = self.info.sample_inputs("cpu", torch.float32, requires_grad=False)
+        return [
+            Call((sample.input, *sample.args), sample.kwargs)
+            for sample in islice(samples, MOST_SAMPLES_DRAWN)
+        ]
+
+
+def spread(items: list[Any], count: int) -> list[Any]:
+    """At most `count` of the items, evenly spaced, with the first and the last."""
+    if len(items) <= count:
+        return items
+    step = (len(items) - 1) / (count - 1)
+    return [items[round(index * step)] for index in range(count)]
+
+
+def operators() -> Iterator[Operator]:
+    """Every operator with float32 samples on the CPU, in PyTorch's order."""
+    for info in op_db:
+        if torch.float32 in info.supported_dtypes("cpu"):
+            name = f"{info.name}.{info.variant_test_name}" if info.variant_test_name else info.name
+            yield Operator(name, info.op, info)
+
+
+def same_form(a: Call, b: Call) -> bool:
+    """Whether two calls take tensors of the same shapes in the same places."""
+    a_leaves, a_spec = tree_flatten((a.args, a.kwargs))
+    b_leaves, b_spec = tree_flatten((b.args, b.kwargs))
+    return a_spec == b_spec and list(map(tensor_form, a_leaves)) == list(map(tensor_form, b_leaves))
+
+
+def tensor_form(leaf: Any) -> tuple | type:
+    if not isinstance(leaf, Tensor):
+        return type(leaf)
+    strides = leaf.stride() if leaf.layout == torch.strided else None
+    return leaf.layout, leaf.shape, strides, leaf.dtype
+
+
+def with_constants_of(recorded: Call, fresh: Call) -> Call:
+    """`fresh` with all that is no tensor taken from `recorded`: a replay holds for the same constants."""
+    constants, spec = tree_flatten((recorded.args, recorded.kwargs))
+    tensors, _ = tree_flatten((fresh.args, fresh.kwargs))
+    leaves = [b if isinstance(b, Tensor) else a for a, b in zip(constants, tensors, strict=True)]
+    return Call(*tree_unflatten(leaves, spec))

@@ -1,0 +1,56 @@
+"""What several test files share: equality to the last bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_leaves
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """The values as bytes, in logical order; tells -0.0 from 0.0 and compares NaN equal to itself."""
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    # A copy of our own: contiguous() may return a tensor of one element with any strides.
+    flat = torch.empty(tensor.numel(), dtype=tensor.dtype)
+    flat.copy_(tensor.detach().reshape(-1))
+    return flat.view(torch.uint8)
+
+
+def describe(tensor: Tensor) -> tuple:
+    """Everything about a tensor that is not its values."""
+    strides = tensor.stride() if tensor.layout == torch.strided else None
+    return (
+        tensor.dtype,
+        tuple(tensor.shape),
+        strides,
+        tensor.layout,
+        tensor.is_conj(),
+        tensor.is_neg(),
+    )
+
+
+def same_bits(actual: Tensor, expected: Tensor) -> bool:
+    return describe(actual) == describe(expected) and torch.equal(bits(actual), bits(expected))
+
+
+def assert_same(actual: Any, expected: Any) -> None:
+    """Two pytrees of the same structure, with the same bits in every tensor and everything else equal."""
+    actual_leaves, actual_spec = tree_flatten(actual)
+    expected_leaves, expected_spec = tree_flatten(expected)
+    assert actual_spec == expected_spec
+    for index, (a, e) in enumerate(zip(actual_leaves, expected_leaves, strict=True)):
+        assert type(a) is type(e), f"leaf {index}: {type(a)} instead of {type(e)}"
+        if not isinstance(e, Tensor):
+            assert a == e, f"leaf {index}"
+            continue
+        assert describe(a) == describe(e), f"leaf {index}"
+        differing = int((bits(a) != bits(e)).sum())
+        assert not differing, f"leaf {index} differs in {differing} of {bits(e).numel()} bytes"
+
+
+def storages(tree: Any) -> set[int]:
+    """Identities of the memory behind a pytree's tensors."""
+    return {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)}
