@@ -134,6 +134,11 @@ void BoundProgram::point(BufferId buffer, void* data) {
       at::DataPtr(data, program_->buffer(buffer).device));
 }
 
+void BoundProgram::own(BufferId buffer, at::DataPtr memory) {
+  planned_[buffer.index()] = addresses_[buffer.index()] = memory.get();
+  storages_[buffer.index()].unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(memory));
+}
+
 void BoundProgram::run(TaskId id, Lane& lane) {
   BoundTask& task = tasks_[id.index()];
   Lane::State& state = *lane.state_;

@@ -30,6 +30,8 @@ class BoundProgram {
 
   // Points every tensor of this buffer at `data`.
   void point(BufferId buffer, void* data);
+  // The same for good: whoever holds a tensor of this buffer keeps `memory` alive.
+  void own(BufferId buffer, at::DataPtr memory);
   void* address(BufferId buffer) const { return addresses_[buffer.index()]; }
 
   // What one thread needs to run tasks, kept between tasks and replays.

@@ -1,6 +1,8 @@
 #include "nimble/engine/compiled.h"
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <chrono>
@@ -76,7 +78,8 @@ struct Compiled::Recording {
   std::unique_ptr<OutsideGuard> guard;
   std::shared_ptr<HostNote> note;
   std::string refusal;
-  bool wants_grad = false;  // the results require grad
+  OutsideState undo;        // what to put back if this was no real call
+  bool wants_grad = false;  // the results are part of an autograd graph
   double milliseconds = 0;
 };
 
@@ -108,6 +111,7 @@ void Compiled::insert(std::shared_ptr<Entry> entry, Host& host) {
   bool thrashes = false;
   {
     const std::lock_guard lock(mutex_);
+    recorded_for_ = entry->signature.to_string();
     entries_.insert(entries_.begin(), std::move(entry));
     while (entries_.size() > std::max<std::size_t>(1, options_.cache_size)) {
       evicted.push_back(std::move(entries_.back()));
@@ -168,45 +172,46 @@ Compiled::Recording Compiled::record(const Tensors& inputs, Host& host, Mode mod
   const auto start = Clock::now();
   const bool throws = options_.strict || mode == Mode::kPrepare;
   Recording recording;
-  OutsideState undo;
   for (const at::Tensor& input : inputs) backend_for(input.device()).watch_allocations();
   if (inputs.empty()) cpu_backend().watch_allocations();
   ProgramBuilder builder(inputs, throws ? ProgramBuilder::OnRefusal::kThrow : ProgramBuilder::OnRefusal::kRemember,
                          host.outside());
-  if (mode == Mode::kPrepare) builder.keep_before_change(&undo);
+  if (mode == Mode::kPrepare) builder.keep_before_change(&recording.undo);
   try {
-    const RecordingScope scope;
-    recording.outputs = host.record(inputs, builder);
-  } catch (...) {
-    undo.restore();
-    throw;
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    ++stats_.recordings;
-  }
-  for (const at::Tensor& output : recording.outputs) recording.wants_grad |= output.requires_grad();
-  if (!builder.refusal() && !recording.wants_grad) {
-    const auto escaped = builder.escaped(recording.outputs);
-    const Tensors kept = escaped.empty() ? Tensors{} : host.kept(escaped);
-    auto program = std::make_shared<Program>(builder.finish(recording.outputs, kept));
-    if (!builder.refusal()) {
-      try {
+    // Autocast keeps casted weights for a while; a recording must see them made, and must not see them kept.
+    at::autocast::clear_cache();
+    {
+      const RecordingScope scope;
+      recording.outputs = host.record(inputs, builder);
+    }
+    at::autocast::clear_cache();
+    for (const at::Tensor& output : recording.outputs) recording.wants_grad |= output.grad_fn() != nullptr;
+    if (!builder.refusal() && !recording.wants_grad) {
+      const auto escaped = builder.escaped(recording.outputs);
+      const Tensors kept = escaped.empty() ? Tensors{} : host.kept(escaped);
+      auto program = std::make_shared<Program>(builder.finish(recording.outputs, kept));
+      if (!builder.refusal()) {
         backend_for(program->device()).check(*program);
         recording.guard = host.watch(*program);
         recording.note = host.note();
         recording.program = std::move(program);
-      } catch (const RecordError& error) {
-        if (throws) {
-          undo.restore();
-          throw;
-        }
-        recording.refusal = error.what();
       }
     }
+  } catch (const RecordError& error) {
+    if (throws) {
+      recording.undo.restore();
+      throw;
+    }
+    recording.refusal = error.what();
+  } catch (...) {
+    recording.undo.restore();
+    throw;
   }
   if (builder.refusal()) recording.refusal = builder.refusal()->message();
-  undo.restore();
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.recordings;
+  }
   recording.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   return recording;
 }
@@ -232,16 +237,16 @@ std::pair<std::shared_ptr<Entry>, Tensors> Compiled::first_call(const Tensors& i
                                                                 Mode mode) {
   if (options_.strict && mode == Mode::kCall) {
     const std::lock_guard lock(mutex_);
-    const Signature called(inputs, variant);
-    if (!entries_.empty()) {
-      throw GuardError("[nimble::call] strict: called with " + called.to_string() + ", prepared for " +
-                       entries_.front()->signature.to_string() +
+    if (!recorded_for_.empty()) {
+      throw GuardError("[nimble::call] strict: called with " + Signature(inputs, variant).to_string() +
+                       ", prepared for " + recorded_for_ +
                        " (or a module, parameter or setting changed since). Call prepare() with such arguments first, "
                        "or compile without strict=True");
     }
   }
   auto entry = std::make_shared<Entry>(Signature(inputs, variant));
   Recording recording = record(inputs, host, mode);
+  recording.undo.restore();
   entry->record_milliseconds = recording.milliseconds;
   if (recording.wants_grad) {
     entry->state = Entry::State::kEager;
@@ -297,11 +302,16 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
     ++stats_.validations;
   }
   Tensors outputs = std::move(again.outputs);
+  const auto put_back = c10::make_scope_exit([&] { again.undo.restore(); });
   if (!again.program) {
     give_up(*entry, again.wants_grad ? "its results require grad" : again.refusal, host, mode, false);
     return outputs;
   }
-  if (const auto difference = first_difference(*entry->program, *again.program)) {
+  auto difference = first_difference(*entry->program, *again.program);
+  if (!difference && entry->note && !entry->note->same_as(*again.note)) {
+    difference = "a result that is no tensor was something else the next time";
+  }
+  if (difference) {
     if (entry->recordings >= kRecordings) {
       give_up(*entry, "[nimble::check] the function does something else at each call: " + *difference +
                           ". What changes on the host cannot be replayed; pass it in as a tensor", host, mode, true);
@@ -324,9 +334,9 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
       failure = "[nimble::check] result " + std::to_string(i) + " of the replay differs from eager's";
     }
   }
-  if (mode == Mode::kCall && failure.empty()) {
-    if (const auto difference = after_replay.difference(before.save_again())) {
-      failure = "[nimble::check] the replay left " + *difference + " in another state than eager does";
+  if (failure.empty()) {
+    if (const auto changed = after_replay.difference(before.save_again())) {
+      failure = "[nimble::check] the replay left " + *changed + " in another state than eager does";
     }
   }
   if (!failure.empty()) {
@@ -353,6 +363,7 @@ void Compiled::refresh() {
   std::vector<std::shared_ptr<Entry>> dropped;
   const std::lock_guard lock(mutex_);
   dropped.swap(entries_);
+  recorded_for_.clear();
   dropped.push_back(std::move(last_used_));
 }
 

@@ -85,6 +85,7 @@ class Compiled {
   mutable std::mutex mutex_;  // guards the cache and the counters
   std::vector<std::shared_ptr<Entry>> entries_;  // most recently used first
   std::shared_ptr<Entry> last_used_;
+  std::string recorded_for_;  // the signature recorded last, empty if there was none
   std::set<std::string> warned_;
   Stats stats_;
   std::timed_mutex preparing_;  // one recording or check at a time

@@ -243,6 +243,9 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
         refusal = Refusal{op.operator_name().name, "it moves a tensor that has content to other memory",
                           "Make the tensor with its final size", call.where};
       }
+      const auto old = found->second.buffer.index();
+      constant_[old] = false;
+      held_[old].reset();
       track(tensor, {}, call.constant);
     });
     task.arguments[i] = argument_operand(call.values[i]);

@@ -26,6 +26,13 @@ class Structure:
         self.others = [None if is_tensor else leaf for leaf, is_tensor in zip(leaves, self.is_tensor, strict=True)]
         self.is_one_tensor = len(leaves) == 1 and self.is_tensor[0] and spec.is_leaf()
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Structure) and self.key() == other.key()
+
+    def key(self) -> tuple:
+        """Equal for structures that hold the same values besides tensors."""
+        return self.spec, tuple(t or _value_key(o) for t, o in zip(self.is_tensor, self.others, strict=True))
+
     def fill(self, tensors: list[torch.Tensor]) -> Any:
         if self.is_one_tensor:
             return tensors[0]
@@ -45,11 +52,11 @@ class Arguments:
 
     def __init__(self):
         self._variants: dict[Any, int] = {}
-        self._structures: list[Structure | None] = []
+        self._structures: list[Structure] = []
         self._plain: dict[int, int] = {}  # how many tensors, all positional: variant
 
-    def _number(self, key: Any, structure: Structure) -> int:
-        variant = self._variants.setdefault(key, len(self._structures))
+    def _number(self, structure: Structure) -> int:
+        variant = self._variants.setdefault(structure.key(), len(self._structures))
         if variant == len(self._structures):
             self._structures.append(structure)
         return variant
@@ -59,10 +66,9 @@ class Arguments:
             variant = self._plain.get(len(args))
             if variant is not None and all(type(arg) is torch.Tensor for arg in args):
                 return list(args), variant
-        leaves, spec = pytree.tree_flatten((args, kwargs))
+        leaves, spec = pytree.tree_flatten((args, dict(sorted(kwargs.items()))))
         structure = Structure(leaves, spec)
-        key = (spec, tuple(t or _value_key(o) for t, o in zip(structure.is_tensor, structure.others, strict=True)))
-        variant = self._number(key, structure)
+        variant = self._number(structure)
         if not kwargs and leaves and all(type(arg) is torch.Tensor for arg in args):
             self._plain[len(args)] = variant
         return [leaf for leaf, is_tensor in zip(leaves, structure.is_tensor, strict=True) if is_tensor], variant

@@ -1,6 +1,7 @@
 #include "nimble/backend/cpu/cpu_executable.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
 #include <pthread.h>
 
 #include <chrono>
@@ -46,6 +47,7 @@ class CpuExecutable final : public Executable {
         own.emplace(threads);
       });
     }
+    for (auto& [buffer, memory] : aliased_) bound_.own(buffer, std::move(memory));
     find_results_without_maker();
   }
 
@@ -92,11 +94,11 @@ class CpuExecutable final : public Executable {
       addresses[plan_.memory.buffers[i].index()] = arena_.data() + plan_.schedule.memory.offsets[i];
     }
     if (options_.alias_outputs) {
-      for (std::size_t b = 0; b < addresses.size(); ++b) {
+      for (std::uint32_t b = 0; b < addresses.size(); ++b) {
         const Buffer& buffer = program.buffers[b];
         if (addresses[b] || buffer.kind != BufferKind::kInternal || buffer.bytes == 0) continue;
-        aliased_.push_back(at::empty({static_cast<std::int64_t>(buffer.bytes)}, at::kByte));
-        addresses[b] = aliased_.back().mutable_data_ptr();
+        aliased_.emplace_back(BufferId{b}, c10::GetCPUAllocator()->allocate(buffer.bytes));
+        addresses[b] = aliased_.back().second.get();
       }
     }
     return addresses;
@@ -134,6 +136,7 @@ class CpuExecutable final : public Executable {
     ++round_;
     failed_.store(false);
     unplanned_.store(0);
+    if (plan_.schedule.streams.empty()) return;  // a program without tasks: its results are its inputs
     if (!workers_) {
       // The caller's own setting is what the schedule was measured with, unless it asked for another.
       std::optional<IntraOpThreadsGuard> threads;
@@ -176,7 +179,7 @@ class CpuExecutable final : public Executable {
   BindOptions options_;
   int threads_;
   Arena arena_;
-  std::vector<at::Tensor> aliased_;  // memory of results that the caller agreed to share
+  std::vector<std::pair<BufferId, at::DataPtr>> aliased_;  // memory of shared results, until they own it
   BoundProgram bound_;
   std::vector<BufferId> without_maker_;
   std::vector<Event> events_;
