@@ -4,8 +4,7 @@
 source "$(dirname "$0")/common.sh"
 
 scripts/packages.sh clang++
-CXX=clang++ scripts/build.sh build-fuzz '-DNIMBLE_SANITIZE=address,undefined,fuzzer-no-link' -DNIMBLE_FUZZ=ON \
-  -DNIMBLE_TORCH=OFF -DNIMBLE_PYTHON=OFF -DNIMBLE_TESTS=OFF -DNIMBLE_BENCHMARKS=OFF
+CXX=clang++ scripts/build.sh build-fuzz -DNIMBLE_FUZZ=ON -DNIMBLE_TORCH=OFF -DNIMBLE_TESTS=OFF -DNIMBLE_BENCHMARKS=OFF
 
 seconds=${FUZZ_SECONDS:-300}
 mkdir -p build-fuzz/crashes
