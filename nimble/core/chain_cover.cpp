@@ -3,55 +3,105 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace nimble {
 namespace {
 
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
-// The chains that wait at each task to be continued: a linked list for each task, over all chains.
+// The chains that wait at each task to be continued: a linked list for each task, over all chains. The
+// longest chain is first and goes on with the successor that has the longest way ahead, so that a few chains
+// hold most tasks.
 class WaitingChains {
  public:
   explicit WaitingChains(std::size_t tasks) : first_(tasks, kNone), last_(tasks, kNone), count_(tasks) {}
 
   std::uint32_t count_at(TaskId task) const { return count_[task.index()]; }
+  std::uint32_t longest_at(TaskId task) const { return first_[task.index()]; }
 
-  std::uint32_t newest_at(TaskId task) const { return first_[task.index()]; }
+  // A new chain that starts at `task`.
+  void start(TaskId task) {
+    next_.push_back(kNone);
+    length_.push_back(0);
+    append(task, static_cast<std::uint32_t>(next_.size() - 1));
+  }
 
-  void put(std::uint32_t chain, TaskId task) {
+  void lengthen(std::uint32_t chain) { ++length_[chain]; }
+
+  // The longest chain stays behind unless all are moved or it is asked for.
+  void move(std::uint32_t count, bool with_longest, TaskId from, TaskId to) {
+    if (count == 0) return;
+    const std::size_t f = from.index(), t = to.index();
+    if (with_longest || count == count_[f]) {
+      const std::uint32_t longest = take_first(f);
+      if (count_[t] > 0 && length_[first_[t]] >= length_[longest])
+        append(to, longest);
+      else
+        prepend(to, longest);
+      --count;
+    }
+    if (count == 0) return;
+    if (count == count_[f]) {  // the rest at once: joins see many chains again and again
+      if (count_[t] > 0)
+        next_[last_[t]] = first_[f];
+      else
+        first_[t] = first_[f];
+      last_[t] = last_[f];
+      count_[t] += std::exchange(count_[f], 0);
+      return;
+    }
+    for (; count > 0; --count) append(to, with_longest ? take_first(f) : take_second(f));
+  }
+
+ private:
+  void append(TaskId task, std::uint32_t chain) {
     const std::size_t t = task.index();
-    if (next_.size() <= chain) next_.resize(chain + 1, kNone);
+    next_[chain] = kNone;
+    (count_[t]++ > 0 ? next_[last_[t]] : first_[t]) = chain;
+    last_[t] = chain;
+  }
+
+  void prepend(TaskId task, std::uint32_t chain) {
+    const std::size_t t = task.index();
     next_[chain] = first_[t];
     first_[t] = chain;
     if (count_[t]++ == 0) last_[t] = chain;
   }
 
-  std::uint32_t take(TaskId task) {
-    const std::size_t t = task.index();
+  std::uint32_t take_first(std::size_t t) {
     const std::uint32_t chain = first_[t];
-    first_[t] = next_[chain];
-    --count_[t];
+    first_[t] = --count_[t] > 0 ? next_[chain] : kNone;
     return chain;
   }
 
-  void move(std::uint32_t count, TaskId from, TaskId to) {
-    const std::size_t f = from.index(), t = to.index();
-    if (count == 0) return;
-    if (count < count_[f]) {
-      for (; count > 0; --count) put(take(from), to);
-      return;
-    }
-    next_[last_[f]] = count_[t] > 0 ? first_[t] : kNone;
-    if (count_[t] == 0) last_[t] = last_[f];
-    first_[t] = first_[f];
-    count_[t] += count_[f];
-    count_[f] = 0;
+  std::uint32_t take_second(std::size_t t) {
+    const std::uint32_t chain = next_[first_[t]];
+    next_[first_[t]] = next_[chain];
+    if (--count_[t] == 1) last_[t] = first_[t];
+    return chain;
   }
 
- private:
   std::vector<std::uint32_t> first_, last_, count_;  // by task
-  std::vector<std::uint32_t> next_;                  // by chain
+  std::vector<std::uint32_t> next_, length_;         // by chain
 };
+
+// By task: the successor from which the longest path starts; the task itself where there is none.
+std::vector<TaskId> longest_ways(const TaskGraph& graph) {
+  std::vector<TaskId> way(graph.task_count());
+  std::vector<std::uint32_t> length(graph.task_count());
+  const auto order = graph.topological_order();
+  for (std::size_t i = order.size(); i-- > 0;) {
+    const std::size_t t = order[i].index();
+    way[t] = order[i];
+    for (TaskId next : graph.successors(order[i]))
+      if (length[next.index()] + 1 > length[t]) {
+        length[t] = length[next.index()] + 1;
+        way[t] = next;
+      }
+  }
+  return way;
+}
 
 // How many chains would do each task good: one for itself, or all that its successors ask for. A task asks
 // its predecessors for equal shares.
@@ -75,6 +125,7 @@ std::vector<double> wanted_chains(const TaskGraph& graph) {
 ChainCover greedy_chain_cover(const TaskGraph& graph) {
   const std::size_t n = graph.task_count();
   const std::vector<double> wanted = wanted_chains(graph);
+  const std::vector<TaskId> way = longest_ways(graph);
   const auto share = [&](TaskId task) {
     return wanted[task.index()] / static_cast<double>(graph.predecessors(task).size());
   };
@@ -96,7 +147,7 @@ ChainCover greedy_chain_cover(const TaskGraph& graph) {
       const auto successors = graph.successors(from);
       const auto edge = std::lower_bound(successors.begin(), successors.end(), task) - successors.begin();
       cover.passing[first_edge[from.index()] + static_cast<std::size_t>(edge)] += count;
-      waiting.move(count, from, task);
+      waiting.move(count, way[from.index()] == task, from, task);
     };
     for (TaskId from : graph.predecessors(task)) {
       const std::uint32_t here = waiting.count_at(from);
@@ -108,10 +159,11 @@ ChainCover greedy_chain_cover(const TaskGraph& graph) {
     for (TaskId from : graph.predecessors(task))
       if (waiting.count_at(task) == 0 && waiting.count_at(from) > 0) take_along(1, from);
     if (waiting.count_at(task) == 0) {
-      waiting.put(static_cast<std::uint32_t>(cover.chains.size()), task);
+      waiting.start(task);
       cover.chains.emplace_back();
     }
-    cover.chains[waiting.newest_at(task)].push_back(task);
+    cover.chains[waiting.longest_at(task)].push_back(task);
+    waiting.lengthen(waiting.longest_at(task));
   }
   return cover;
 }

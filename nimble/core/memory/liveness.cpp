@@ -96,6 +96,11 @@ bool Liveness::before(std::uint32_t a, std::uint32_t b) const {
   return true;
 }
 
+bool Liveness::is_sequential() const {
+  return std::all_of(lifetimes_.begin(), lifetimes_.end(),
+                     [](const Lifetime& life) { return life.free_from == life.last + 1; });
+}
+
 Liveness Liveness::mirrored() const {
   Liveness other = *this;
   other.is_mirrored_ = !is_mirrored_;

@@ -37,6 +37,9 @@ class Liveness {
   // where the answer would take a search.
   bool before(std::uint32_t a, std::uint32_t b) const;
 
+  // True if the lifetimes alone decide, as on one stream.
+  bool is_sequential() const;
+
   // The same with time running backwards, for strategies that go through time in one direction.
   Liveness mirrored() const;
 
