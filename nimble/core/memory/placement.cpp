@@ -6,10 +6,10 @@
 namespace nimble::memory {
 namespace {
 
-constexpr std::size_t kMostPairs =
-    24'000'000;  // of conflicting buffers: 200 MB, and about a second to fill gaps
-constexpr std::size_t kMostVisits = 500'000;  // of pairs, in tries beyond the first: a few milliseconds
-constexpr std::size_t kMostRepairVisits = 16'000'000;
+constexpr std::size_t kMostPairs = 24'000'000;  // of conflicting buffers: 200 MB, a second to fill gaps
+constexpr std::size_t kMostVisits = 500'000;    // of pairs, in tries beyond the first: a few milliseconds
+constexpr std::size_t kMostRepairVisits = 2'000'000;  // of pairs, for each order that is repaired
+constexpr std::size_t kMostRepairs = 40;
 
 using Order = std::vector<std::uint32_t>;
 
@@ -40,15 +40,14 @@ std::optional<Placement> fill_gaps_with_largest(const Liveness& buffers, const O
   return std::nullopt;
 }
 
-// Fills gaps again and again, each time with those buffers first that did not fit below `enough` the last
-// time.
-Placement repair(const Liveness& buffers, const Conflicts& conflicts, Order order, std::uint64_t enough,
-                 std::uint64_t good) {
+// Fills gaps again and again, each time with that buffer first which stuck out the last time.
+Placement repair(const Liveness& buffers, const Conflicts& conflicts, Order order, std::uint64_t good) {
   Placement best = fill_gaps(buffers, conflicts, order), last = best;
-  const std::size_t rounds = std::min<std::size_t>(100, kMostRepairVisits / (conflicts.pair_count() + 1));
-  for (std::size_t round = 0; round < rounds && best.arena_bytes > good; ++round) {
-    std::stable_partition(order.begin(), order.end(),
-                          [&](std::uint32_t b) { return last.offsets[b] + buffers[b].bytes > enough; });
+  const std::size_t repairs = std::min(kMostRepairs, kMostRepairVisits / (conflicts.pair_count() + 1));
+  for (std::size_t i = 0; i < repairs && best.arena_bytes > good; ++i) {
+    std::stable_partition(order.begin(), order.end(), [&](std::uint32_t b) {
+      return last.offsets[b] + buffers[b].bytes == last.arena_bytes;
+    });
     last = fill_gaps(buffers, conflicts, order);
     if (last.arena_bytes < best.arena_bytes) best = last;
   }
@@ -61,37 +60,45 @@ Placement best_placement(const Liveness& buffers, std::uint64_t enough) {
   Order all;
   for (std::uint32_t b = 0; b < buffers.size(); ++b)
     if (buffers[b].bytes > 0) all.push_back(b);
-  const auto length = [&](std::uint32_t b) { return buffers[b].last - buffers[b].first + 1; };
   const auto size = [&](std::uint32_t b) { return buffers[b].bytes; };
+  const auto length = [&](std::uint32_t b) { return buffers[b].last - buffers[b].first + 1; };
   const auto area = [&](std::uint32_t b) { return static_cast<double>(size(b)) * length(b); };
-  const Order by_size = greatest_first(greatest_first(all, length), size);
+  const Order by_size = greatest_first(all, size), by_length = greatest_first(all, length);
   const auto conflicts = Conflicts::find(buffers, by_size, kMostPairs);
 
   std::optional<Placement> best;
   const auto offer = [&](Placement other) {
     if (!best || other.arena_bytes < best->arena_bytes) best = std::move(other);
+    return best->arena_bytes <= enough;
   };
-  // On one stream the bound can be met, or nearly: there it is worth trying for.
-  const bool sequential = buffers.is_sequential();
-  const std::uint64_t good = enough + enough / 32;
-  const auto done = [&] { return best && best->arena_bytes <= enough; };
-
   if (conflicts) {
-    offer(fill_gaps(buffers, *conflicts, by_size));
-    if (2 * conflicts->pair_count() <= kMostVisits && !done()) {
+    if (offer(fill_gaps(buffers, *conflicts, by_size))) return *best;
+    if (3 * conflicts->pair_count() <= kMostVisits) {
+      offer(fill_gaps(buffers, *conflicts, greatest_first(by_length, size)));
+      offer(fill_gaps(buffers, *conflicts, by_length));
       offer(fill_gaps(buffers, *conflicts, greatest_first(all, area)));
-      offer(fill_gaps(buffers, *conflicts, greatest_first(all, length)));
     }
   }
-  if (!conflicts || (sequential && !done())) offer(sweep_through_time(buffers, all));
-  if (!sequential || done()) return std::move(*best);
-  offer(sweep_through_time(buffers.mirrored(), all));
-  if (best->arena_bytes <= good) return std::move(*best);
-  if (conflicts)
-    offer(repair(buffers, *conflicts, by_size, enough, good));
-  else if (auto placement = fill_gaps_with_largest(buffers, by_size))
-    offer(std::move(*placement));
-  return std::move(*best);
+  if (!buffers.is_sequential()) return best ? *best : sweep_through_time(buffers, all);
+
+  // On one stream the bound can be met, or nearly: there it is worth trying harder.
+  if (offer(sweep_through_time(buffers, all)) || offer(sweep_through_time(buffers.mirrored(), all)))
+    return *best;
+  const std::uint64_t good = enough + enough / 20;
+  if (best->arena_bytes <= good) return *best;
+  if (!conflicts) {
+    if (auto placement = fill_gaps_with_largest(buffers, by_size)) offer(std::move(*placement));
+    return *best;
+  }
+  const std::vector<std::uint64_t> beside = buffers.most_bytes_beside();
+  const auto crowded = [&](std::uint32_t b) { return beside[b]; };
+  const auto crowded_size = [&](std::uint32_t b) {
+    return static_cast<double>(size(b)) * static_cast<double>(beside[b]);
+  };
+  for (const Order& order : {by_size, greatest_first(all, crowded_size), greatest_first(by_length, crowded),
+                             greatest_first(all, area), by_length})
+    if (best->arena_bytes > good) offer(repair(buffers, *conflicts, order, good));
+  return *best;
 }
 
 }  // namespace nimble::memory
