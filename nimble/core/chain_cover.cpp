@@ -126,6 +126,7 @@ ChainCover greedy_chain_cover(const TaskGraph& graph) {
   const std::size_t n = graph.task_count();
   const std::vector<double> wanted = wanted_chains(graph);
   const std::vector<TaskId> way = longest_ways(graph);
+  const auto position = positions_in(graph.topological_order());
   const auto share = [&](TaskId task) {
     return wanted[task.index()] / static_cast<double>(graph.predecessors(task).size());
   };
@@ -156,8 +157,15 @@ ChainCover greedy_chain_cover(const TaskGraph& graph) {
       const bool is_last = --successors_to_come[from.index()] == 0;
       take_along(is_last ? here : std::min(here, static_cast<std::uint32_t>(std::lround(part * here))), from);
     }
-    for (TaskId from : graph.predecessors(task))
-      if (waiting.count_at(task) == 0 && waiting.count_at(from) > 0) take_along(1, from);
+    // Without a share it takes one all the same, but not the only one from a successor that has a longer way
+    // to go and nowhere else to take one from: of the two it had better start a new chain itself.
+    for (TaskId from : graph.predecessors(task)) {
+      const TaskId rival = way[from.index()];
+      const bool can_spare = waiting.count_at(from) > 1 ||
+                             position[rival.index()] <= position[task.index()] ||
+                             graph.predecessors(rival).size() > 1;
+      if (waiting.count_at(task) == 0 && waiting.count_at(from) > 0 && can_spare) take_along(1, from);
+    }
     if (waiting.count_at(task) == 0) {
       waiting.start(task);
       cover.chains.emplace_back();
