@@ -1,8 +1,6 @@
 #include "nimble/core/memory_plan.h"
 
-#include <algorithm>
 #include <bit>
-#include <numeric>
 
 #include "nimble/core/error.h"
 #include "nimble/core/memory/liveness.h"
@@ -34,33 +32,6 @@ void check(std::span<const BufferSpec> buffers, const TaskGraph& order,
   }
 }
 
-// The buffers with the greatest key first; equals stay in their order.
-template <class Key>
-std::vector<std::uint32_t> greatest_first(std::size_t count, Key key) {
-  std::vector<std::uint32_t> order(count);
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return key(a) > key(b); });
-  return order;
-}
-
-memory::Placement place(const memory::Liveness& buffers, std::uint64_t lower_bound) {
-  using namespace memory;
-  Placement best = sweep_through_time(buffers);
-  const auto good_enough = [&] { return best.arena_bytes <= lower_bound; };
-  const auto offer = [&](Placement other) {
-    if (other.arena_bytes < best.arena_bytes) best = std::move(other);
-  };
-  const auto length = [&](std::uint32_t b) { return buffers[b].last - buffers[b].first; };
-  const auto bytes = [&](std::uint32_t b) { return buffers[b].bytes; };
-  const auto area = [&](std::uint32_t b) { return static_cast<double>(bytes(b)) * (length(b) + 1.0); };
-
-  if (!good_enough()) offer(sweep_through_time(buffers.mirrored()));
-  if (!good_enough()) offer(stack_up(buffers, greatest_first(buffers.size(), length)));
-  (void)area;
-  return best;
-}
-
 }  // namespace
 
 MemoryPlan plan_memory(std::span<const BufferSpec> buffers, const TaskGraph& order,
@@ -68,7 +39,7 @@ MemoryPlan plan_memory(std::span<const BufferSpec> buffers, const TaskGraph& ord
   check(buffers, order, launch_order);
   const memory::Liveness liveness(buffers, order, launch_order);
   const std::uint64_t lower_bound = liveness.most_bytes_live();
-  memory::Placement placement = place(liveness, lower_bound);
+  memory::Placement placement = memory::best_placement(liveness, lower_bound);
   return {std::move(placement.offsets), placement.arena_bytes, lower_bound};
 }
 
