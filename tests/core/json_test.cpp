@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "nimble/core/error.h"
+#include "nimble/core/files.h"
+#include "nimble/core/verify.h"
 #include "random_graphs.h"
 #include "steps.h"
 
@@ -79,6 +81,18 @@ TEST(Json, NamesMayHoldAnyText) {
   EXPECT_EQ(graph_from_json(to_json(file)), file);
   const Schedule schedule = plan(file.graph, file.buffers);
   EXPECT_EQ(schedule_from_json(to_json(schedule, file), file), schedule);
+}
+
+TEST(Json, TheExamplesInTheDocumentationAreRight) {
+  const std::string page = read_file(NIMBLE_FORMATS_PAGE);
+  auto example = [&](std::string_view format) {
+    const std::size_t begin = page.find("{\"format\": \"" + std::string(format));
+    EXPECT_NE(begin, std::string::npos);
+    return page.substr(begin, page.find("```", begin) - begin);
+  };
+  const GraphFile file = graph_from_json(example("nimble-graph"));
+  const Schedule schedule = schedule_from_json(example("nimble-schedule"), file);
+  EXPECT_THAT(verify(file.graph, file.buffers, schedule), ::testing::IsEmpty());
 }
 
 TEST(Fingerprint, ChangesWithEverythingThatDecidesWhetherAScheduleIsRight) {
