@@ -2,6 +2,7 @@
 // the input or the command line is.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <iostream>
 #include <set>

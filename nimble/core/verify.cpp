@@ -1,6 +1,7 @@
 #include "nimble/core/verify.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <unordered_map>
 #include <utility>

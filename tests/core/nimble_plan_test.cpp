@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <algorithm>
 
 #include <cstdlib>
 #include <fstream>

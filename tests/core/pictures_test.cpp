@@ -1,6 +1,7 @@
 // The exports that people look at: Graphviz, Perfetto, SVG.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
 
 #include <nlohmann/json.hpp>
 
