@@ -23,12 +23,13 @@ const c10::OperatorHandle& handle_of(const py::object& func) {
 
 }  // namespace
 
-py::object call_operator(ProgramBuilder& builder, const py::object& func, const py::args& args,
-                         const py::kwargs& kwargs, std::string where) {
+py::object call_operator(ProgramBuilder& builder, const py::object& func, const py::tuple& args,
+                         const py::dict& kwargs, std::string where) {
   const c10::OperatorHandle& op = handle_of(func);
   // PyTorch shows numbers that stand for tensors as plain numbers; here they become such tensors again.
   const torch::jit::ToIValueAllowNumbersAsTensors allow(true);
-  torch::jit::Stack stack = torch::jit::createStackForSchema(op.schema(), args, kwargs, std::nullopt);
+  torch::jit::Stack stack = torch::jit::createStackForSchema(
+      op.schema(), torch::jit::tuple_slice(args), py::reinterpret_borrow<py::kwargs>(kwargs), std::nullopt);
   if (is_composite(op, stack)) return py::reinterpret_borrow<py::object>(Py_NotImplemented);
   {
     const py::gil_scoped_release release;

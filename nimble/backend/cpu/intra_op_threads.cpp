@@ -18,7 +18,7 @@ Function loaded(const char* name) {
 
 void set_for_this_thread(int threads) {
   static const auto omp_set = loaded<SetThreads>("omp_set_num_threads");
-  static const auto mkl_set = loaded<SetThreadsLocal>("mkl_set_num_threads_local");
+  static const auto mkl_set = loaded<SetThreadsLocal>("MKL_Set_Num_Threads_Local");
   if (omp_set) omp_set(threads);
   if (mkl_set) mkl_set(threads);
 }
