@@ -54,3 +54,18 @@ def assert_same(actual: Any, expected: Any) -> None:
 def storages(tree: Any) -> set[int]:
     """Identities of the memory behind a pytree's tensors."""
     return {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)}
+
+
+def replay(fast: Any, *args: Any, **kwargs: Any) -> Any:
+    """Calls, and fails unless the answer came from a replay alone."""
+    before = fast.stats["replays"]
+    result = fast(*args, **kwargs)
+    assert fast.stats["replays"] == before + 1, f"not a replay:\n{fast.explain()}"
+    return result
+
+
+def warm_up(fast: Any, *args: Any, **kwargs: Any) -> Any:
+    """The two calls that come before the first replay: one is recorded, the next is run both ways."""
+    fast(*args, **kwargs)
+    fast(*args, **kwargs)
+    return fast

@@ -39,7 +39,7 @@ def test_replays_on_fresh_inputs_with_eagers_bits(case):
     with grad_mode(case):
         args, kwargs = case.inputs()
         fast.prepare(*args, **kwargs)
-        replays, answers = fast.stats.replays, []
+        replays, answers = fast.stats["replays"], []
         for seed in (1, 2):
             args, kwargs = case.inputs()
             torch.manual_seed(seed)
@@ -50,9 +50,9 @@ def test_replays_on_fresh_inputs_with_eagers_bits(case):
             assert_same(actual, expected)
             assert torch.equal(torch.get_rng_state(), after_eager)
             answers.append([leaf for leaf in tree_leaves(actual) if isinstance(leaf, Tensor)])
-    assert fast.stats.replays == replays + 2
-    assert fast.stats.eager_calls == 0
-    assert fast.stats.recordings == 1
+    assert fast.stats["replays"] == replays + 2
+    assert fast.stats["eager_calls"] == 0
+    assert fast.stats["cached"] == 1
     # An answer that ignores its input would pass everything above.
     assert not any(same_bits(a, b) for a, b in zip(*answers, strict=True))
 

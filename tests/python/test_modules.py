@@ -1,0 +1,384 @@
+"""A compiled module still is the module: its parameters, its mode, its hooks, its state."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from support import assert_same, replay, warm_up
+from torch import nn
+
+import nimble
+
+
+@pytest.fixture(autouse=True)
+def without_grad():
+    with torch.no_grad():
+        yield
+
+
+def small_model() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64, 5),
+    ).eval()
+
+
+def picture() -> torch.Tensor:
+    return torch.randn(2, 3, 4, 4)
+
+
+class TestIsAModule:
+    def test_by_type(self):
+        model = small_model()
+        fast = nimble.compile(model)
+        assert isinstance(fast, nn.Module)
+        assert isinstance(fast, nn.Sequential)
+        assert len(fast) == 5
+        assert fast[0] is model[0]
+
+    def test_by_parameters_and_state(self):
+        model = small_model()
+        fast = nimble.compile(model)
+        assert [id(p) for p in fast.parameters()] == [id(p) for p in model.parameters()]
+        assert [id(b) for b in fast.buffers()] == [id(b) for b in model.buffers()]
+        assert list(fast.state_dict()) == list(model.state_dict())
+        assert [name for name, _ in fast.named_modules()] == [name for name, _ in model.named_modules()]
+
+    def test_by_attributes(self):
+        model = small_model()
+        model.note = "kept"
+        fast = nimble.compile(model)
+        assert fast.note == "kept"
+        fast.note = "changed"
+        assert model.note == "changed"
+        with pytest.raises(AttributeError):
+            fast.nothing  # noqa: B018
+
+    def test_by_mode(self):
+        model = small_model()
+        fast = nimble.compile(model)
+        assert fast.train().training
+        assert model.training
+        assert model[1].training
+        fast.eval()
+        assert not model.training
+
+    def test_inside_another_module(self):
+        model = small_model()
+        outer = nn.Sequential(nimble.compile(model), nn.Softmax(dim=1)).eval()
+        x = picture()
+        for _ in range(4):
+            assert_same(outer(x), model(x).softmax(1))
+        assert sum(p.numel() for p in outer.parameters()) == sum(p.numel() for p in model.parameters())
+
+    def test_original_stays_usable(self):
+        model = small_model()
+        x = picture()
+        expected = model(x)
+        fast = warm_up(nimble.compile(model), x)
+        assert_same(model(x), expected)
+        assert_same(replay(fast, x), expected)
+
+    def test_a_copy_is_independent(self):
+        model = small_model()
+        fast = warm_up(nimble.compile(model), picture())
+        twin = copy.deepcopy(model)
+        twin[4].weight.zero_()
+        x = picture()
+        assert_same(replay(fast, x), model(x))
+
+    def test_the_papers_form(self):
+        model = small_model()
+        fast = nimble.Nimble(model)
+        fast.prepare(picture())
+        x = picture()
+        assert_same(replay(fast, x), model(x))
+
+    def test_prepare_returns_the_compiled_object(self):
+        fast = nimble.compile(small_model())
+        assert fast.prepare(picture()) is fast
+        function = nimble.compile(lambda x: x * 2)
+        assert function.prepare(torch.ones(2)) is function
+
+
+class TestChangedAfterCompiling:
+    """Each change must be in the next answer."""
+
+    def check(self, model: nn.Module, fast, x: torch.Tensor) -> None:
+        for _ in range(3):
+            assert_same(fast(x), model(x))
+        assert_same(replay(fast, x), model(x))
+
+    @pytest.fixture
+    def model(self):
+        return small_model()
+
+    @pytest.fixture
+    def fast(self, model):
+        return warm_up(nimble.compile(model), picture())
+
+    def test_a_parameter_written_in_place_needs_no_recording(self, model, fast):
+        recordings = fast.stats["recordings"]
+        for parameter in model.parameters():
+            parameter.add_(0.1)
+        x = picture()
+        assert_same(replay(fast, x), model(x))
+        assert fast.stats["recordings"] == recordings
+
+    def test_an_optimizer_step(self, model, fast):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        x = picture()
+        assert_same(replay(fast, x), model(x))
+
+    def test_a_parameter_replaced(self, model, fast):
+        model[4].weight = nn.Parameter(torch.randn(5, 64))
+        self.check(model, fast, picture())
+
+    def test_a_parameter_given_other_data(self, model, fast):
+        model[4].weight.data = torch.randn(5, 64)
+        self.check(model, fast, picture())
+
+    def test_a_submodule_replaced(self, model, fast):
+        model[2] = nn.Sigmoid()
+        self.check(model, fast, picture())
+
+    def test_a_submodule_added(self, model, fast):
+        model.append(nn.Tanh())
+        self.check(model, fast, picture())
+
+    def test_load_state_dict(self, model, fast):
+        model.load_state_dict(small_model().state_dict())
+        self.check(model, fast, picture())
+
+    def test_load_state_dict_by_assignment(self, model, fast):
+        model.load_state_dict(small_model().state_dict(), assign=True)
+        self.check(model, fast, picture())
+
+    def test_load_state_dict_through_the_compiled_module(self, model, fast):
+        fast.load_state_dict(small_model().state_dict())
+        self.check(model, fast, picture())
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+    def test_another_dtype(self, model, fast, dtype):
+        model.to(dtype)
+        self.check(model, fast, picture().to(dtype))
+
+    def test_half(self, model, fast):
+        fast.half()
+        self.check(model, fast, picture().half())
+
+    def test_training_mode(self, model, fast):
+        model.train()
+        twin, x = copy.deepcopy(model), picture()
+        for _ in range(5):
+            assert_same(fast(x), twin(x))
+        assert_same(dict(model.named_buffers()), dict(twin.named_buffers()))
+
+    def test_training_mode_of_one_submodule(self, model, fast):
+        model[1].train()
+        twin, x = copy.deepcopy(model), picture()
+        for _ in range(5):
+            assert_same(fast(x), twin(x))
+        assert_same(dict(model.named_buffers()), dict(twin.named_buffers()))
+
+    def test_back_and_forth_between_modes(self, model, fast):
+        twin = copy.deepcopy(model)
+        for training in (True, False, True, False, True):
+            x = picture()
+            assert_same(fast.train(training)(x), twin.train(training)(x))
+        assert_same(dict(model.named_buffers()), dict(twin.named_buffers()))
+
+    def test_strict_reports_the_change(self, model):
+        fast = nimble.compile(model, strict=True).prepare(picture())
+        model[4].weight = nn.Parameter(torch.randn(5, 64))
+        with pytest.raises(nimble.GuardError):
+            fast(picture())
+
+
+class TestHooks:
+    def test_hooks_that_compute_are_recorded(self):
+        model = small_model()
+        model[0].register_forward_hook(lambda module, args, result: result * 2)
+        model[4].register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+        fast = nimble.compile(model, strict=True).prepare(picture())
+        x = picture()
+        assert_same(replay(fast, x), model(x))
+
+    def test_a_hook_on_the_model_itself(self):
+        model = small_model()
+        model.register_forward_hook(lambda module, args, result: result.softmax(1))
+        fast = nimble.compile(model, strict=True).prepare(picture())
+        x = picture()
+        assert_same(replay(fast, x), model(x))
+
+    def test_a_hook_added_later_is_in_the_next_answer(self):
+        model = small_model()
+        fast = warm_up(nimble.compile(model), picture())
+        handle = model[0].register_forward_hook(lambda module, args, result: result * 2)
+        x = picture()
+        assert_same(fast(x), model(x))
+        handle.remove()
+        assert_same(fast(x), model(x))
+
+
+class TestState:
+    def test_batch_norms_statistics_move_as_eagers_do(self):
+        model = small_model().train()
+        twin = copy.deepcopy(model)
+        fast = nimble.compile(model)
+        for _ in range(6):
+            x = picture()
+            assert_same(fast(x), twin(x))
+            assert_same(dict(model.named_buffers()), dict(twin.named_buffers()))
+        assert fast.stats["replays"] > 0
+
+    def test_prepare_puts_statistics_back(self):
+        model = small_model().train()
+        before = copy.deepcopy(dict(model.named_buffers()))
+        nimble.compile(model).prepare(picture())
+        assert_same(dict(model.named_buffers()), before)
+
+    def test_dropout_draws_eagers_numbers(self):
+        model = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5), nn.ReLU(), nn.Dropout(0.3)).train()
+        fast = nimble.compile(model)
+        inputs = [torch.randn(4, 6) for _ in range(6)]
+        torch.manual_seed(5)
+        expected = [model(x) for x in inputs] + [torch.rand(3)]
+        torch.manual_seed(5)
+        actual = [fast(x) for x in inputs] + [torch.rand(3)]
+        assert_same(actual, expected)
+        assert fast.stats["replays"] == 4
+        # Masks that repeat would be the classic mistake.
+        assert not torch.equal(actual[2] == 0, actual[3] == 0)
+
+    def test_prepare_puts_the_random_generator_back(self):
+        model = nn.Dropout(0.5).train()
+        before = torch.get_rng_state()
+        nimble.compile(model).prepare(torch.ones(8))
+        assert torch.equal(torch.get_rng_state(), before)
+
+    def test_a_generator_of_ones_own(self):
+        generator = torch.Generator().manual_seed(3)
+
+        def noisy(x):
+            return x + torch.randn(x.shape, generator=generator)
+
+        fast = nimble.compile(noisy)
+        x = torch.zeros(4)
+        actual = [fast(x) for _ in range(5)]
+        generator.manual_seed(3)
+        assert_same(actual, [noisy(x) for _ in range(5)])
+
+    def test_attributes_that_forward_sets(self):
+        class Remembers(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.last = None
+
+            def forward(self, x):
+                self.last = x * 2
+                return self.last + 1
+
+        model = Remembers()
+        fast = nimble.compile(model)
+        for _ in range(5):
+            x = torch.randn(3)
+            assert_same(fast(x), x * 2 + 1)
+            assert_same(model.last, x * 2)
+            assert_same(fast.last, x * 2)
+
+    def test_a_buffer_that_forward_replaces(self):
+        class Averages(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("average", torch.zeros(3))
+
+            def forward(self, x):
+                self.average = 0.9 * self.average + 0.1 * x
+                return x - self.average
+
+        model = Averages()
+        twin = copy.deepcopy(model)
+        fast = nimble.compile(model)
+        for _ in range(6):
+            x = torch.randn(3)
+            assert_same(fast(x), twin(x))
+            assert_same(model.average, twin.average)
+
+    def test_a_buffer_that_forward_writes(self):
+        class Counts(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+            def forward(self, x):
+                self.calls += 1
+                return x * self.calls
+
+        model = Counts()
+        fast = nimble.compile(model)
+        for calls in range(1, 7):
+            assert_same(fast(torch.ones(2)), torch.full((2,), float(calls)))
+            assert model.calls == calls
+        assert fast.stats["replays"] > 0
+
+
+class TestSeveral:
+    def test_two_compiled_models_share_weights(self):
+        shared = nn.Linear(4, 4)
+        first, second = nn.Sequential(shared, nn.ReLU()), nn.Sequential(shared, nn.Tanh())
+        fast_first, fast_second = nimble.compile(first), nimble.compile(second)
+        x = torch.randn(2, 4)
+        warm_up(fast_first, x)
+        warm_up(fast_second, x)
+        shared.weight.mul_(3)
+        assert_same(replay(fast_first, x), first(x))
+        assert_same(replay(fast_second, x), second(x))
+
+    def test_one_model_compiled_twice(self):
+        model = small_model()
+        first, second = nimble.compile(model), nimble.compile(model, streams=1)
+        x = picture()
+        for _ in range(3):
+            assert_same(first(x), model(x))
+            assert_same(second(x), model(x))
+
+    def test_a_compiled_function_inside_another(self):
+        inner = nimble.compile(lambda x: torch.relu(x) + 1)
+        outer = nimble.compile(lambda x: inner(x) * inner(x * 2))
+        for _ in range(5):
+            x = torch.randn(4)
+            assert_same(outer(x), (torch.relu(x) + 1) * (torch.relu(x * 2) + 1))
+        assert outer.stats["replays"] == 3
+        # The outer replay does not call the inner one.
+        assert inner.stats["replays"] == 0
+        assert_same(replay(warm_up(inner, torch.ones(4)), torch.ones(4)), torch.full((4,), 2.0))
+
+    def test_a_ready_function_inside_another(self):
+        inner = warm_up(nimble.compile(lambda x: torch.relu(x) + 1), torch.randn(4))
+        outer = nimble.compile(lambda x: inner(x) * 3)
+        for _ in range(4):
+            x = torch.randn(4)
+            assert_same(outer(x), (torch.relu(x) + 1) * 3)
+
+    def test_a_function_that_calls_itself(self):
+        @nimble.compile
+        def power(x, n):
+            return x if n == 1 else x * power(x, n - 1)
+
+        x = torch.randn(3)
+        for _ in range(4):
+            assert_same(power(x, 3), x * (x * x))
+
+    def test_compiling_what_is_compiled_is_refused(self):
+        fast = nimble.compile(small_model())
+        with pytest.raises(TypeError, match="compiled"):
+            nimble.compile(fast)

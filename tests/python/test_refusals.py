@@ -1,0 +1,275 @@
+"""What turns tensor data into host values cannot be replayed: it is refused by name, with the user's line."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy
+import pytest
+import torch
+from support import assert_same, replay, warm_up
+from torch import Tensor
+from torch.utils._python_dispatch import _len_torch_dispatch_stack
+
+import nimble
+
+pytestmark = pytest.mark.usefixtures("without_grad")
+
+
+@pytest.fixture
+def without_grad():
+    with torch.no_grad():
+        yield
+
+
+# Each reads data on the line after its signature, which the refusal must name.
+
+
+def reads_an_item(x: Tensor) -> Tensor:
+    factor = x.sum().item()
+    return x * factor
+
+
+def makes_a_float(x: Tensor) -> Tensor:
+    factor = float(x.sum())
+    return x * factor
+
+
+def makes_an_int(x: Tensor) -> Tensor:
+    count = int(x.sum())
+    return x + count
+
+
+def branches_on_data(x: Tensor) -> Tensor:
+    positive = bool(x.sum() > 0)
+    return x if positive else -x
+
+
+def branches_with_if(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        return x + 1
+    return x - 1
+
+
+def counts_nonzero(x: Tensor) -> Tensor:
+    where = x.nonzero()
+    return where * 2
+
+
+def indexes_by_mask(x: Tensor) -> Tensor:
+    positive = x[x > 0]
+    return positive * 2
+
+
+def selects_by_mask(x: Tensor) -> Tensor:
+    positive = x.masked_select(x > 0)
+    return positive * 2
+
+
+def finds_unique_values(x: Tensor) -> Tensor:
+    values = x.round().unique()
+    return values * 2
+
+
+def asks_where(x: Tensor) -> Tensor:
+    (rows,) = torch.where(x > 0)
+    return rows * 2
+
+
+def asks_whether_equal(x: Tensor) -> Tensor:
+    same = torch.equal(x, x * 1)
+    return x if same else x * 2
+
+
+def asks_whether_close(x: Tensor) -> Tensor:
+    close = torch.allclose(x, x * 1)
+    return x if close else x * 2
+
+
+def makes_a_list(x: Tensor) -> Tensor:
+    values = x.tolist()
+    return x * values[0]
+
+
+def makes_an_array(x: Tensor) -> Tensor:
+    array = x.numpy()
+    return x * float(array[0])
+
+
+def makes_an_array_by_protocol(x: Tensor) -> Tensor:
+    array = numpy.asarray(x)
+    return x * float(array[0])
+
+
+def prints_itself(x: Tensor) -> Tensor:
+    print(x)
+    return x * 2
+
+
+def formats_itself(x: Tensor) -> Tensor:
+    text = f"{x.sum():.3f}"
+    return x * len(text)
+
+
+def takes_its_address(x: Tensor) -> Tensor:
+    address = x.data_ptr()
+    return x * (address % 7)
+
+
+def repeats_by_data(x: Tensor) -> Tensor:
+    repeated = x.repeat_interleave((x > 0).long())
+    return repeated * 2
+
+
+CASES = [
+    (reads_an_item, "aten::_local_scalar_dense"),
+    (makes_a_float, "aten::_local_scalar_dense"),
+    (makes_an_int, "aten::_local_scalar_dense"),
+    (branches_on_data, "aten::_local_scalar_dense"),
+    (branches_with_if, "aten::_local_scalar_dense"),
+    (counts_nonzero, "aten::nonzero"),
+    (indexes_by_mask, "aten::index"),
+    (selects_by_mask, "aten::masked_select"),
+    (finds_unique_values, "aten::_unique2"),
+    (asks_where, "aten::nonzero"),
+    (asks_whether_equal, "aten::equal"),
+    (asks_whether_close, "aten::allclose"),
+    (makes_a_list, "tolist"),
+    (makes_an_array, "numpy"),
+    (makes_an_array_by_protocol, "array"),
+    (prints_itself, "print"),
+    (formats_itself, "format"),
+    (takes_its_address, "data_ptr"),
+    (repeats_by_data, "aten::repeat_interleave"),
+]
+every_case = pytest.mark.parametrize(
+    ("function", "operator"), CASES, ids=[function.__name__ for function, _ in CASES]
+)
+
+
+def place_of(function) -> str:
+    """file:line of the line after the function's signature."""
+    return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno + 1}"
+
+
+@every_case
+def test_prepare_raises_with_operator_place_and_advice(function, operator):
+    with pytest.raises(nimble.RecordError) as refusal:
+        nimble.compile(function).prepare(torch.randn(5))
+    message = str(refusal.value)
+    assert operator in message
+    assert place_of(function) in message
+    # What, where, and then a sentence on what to do.
+    assert len(message.split(place_of(function))[1]) > 30
+
+
+@every_case
+def test_a_strict_call_raises_the_same(function, operator):
+    with pytest.raises(nimble.RecordError, match=operator):
+        nimble.compile(function, strict=True)(torch.randn(5))
+
+
+@every_case
+def test_a_plain_call_warns_once_and_stays_eager(function, operator):
+    fast = nimble.compile(function)
+    x = torch.tensor([1.0, -2.0, 3.5, 0.0, 2.0])
+    with pytest.warns(nimble.FallbackWarning, match=operator) as caught:
+        first = fast(x)
+    assert len(caught) == 1
+    assert place_of(function) in str(caught[0].message)
+    assert_same(first, function(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for y in (x, -x, x * 2, x.roll(1)):
+            if function is not takes_its_address:
+                assert_same(fast(y), function(y))
+    assert fast.stats["replays"] == 0
+    assert operator in fast.explain()
+
+
+@every_case
+def test_a_refusal_leaves_no_mode_behind(function, operator):
+    with pytest.raises(nimble.RecordError):
+        nimble.compile(function).prepare(torch.randn(5))
+    assert _len_torch_dispatch_stack() == 0
+    assert not torch.overrides._len_torch_function_stack()
+    # Reading data outside of a recording is nobody's business.
+    assert torch.ones(3).sum().item() == 3.0
+
+
+def test_the_warning_names_the_line_inside_a_helper():
+    def helper(x):
+        return x.sum().item()
+
+    with pytest.raises(nimble.RecordError, match=f"{__file__}:{helper.__code__.co_firstlineno + 1}"):
+        nimble.compile(lambda x: x * helper(x)).prepare(torch.randn(3))
+
+
+def test_the_warning_is_given_once_for_each_compiled_object():
+    for _ in range(2):
+        with pytest.warns(nimble.FallbackWarning):
+            nimble.compile(reads_an_item)(torch.randn(3))
+
+
+def test_a_refused_shape_does_not_refuse_others():
+    def only_small_ones_read(x):
+        if x.numel() < 4:
+            return x * x.sum().item()
+        return x * 2
+
+    fast = nimble.compile(only_small_ones_read)
+    with pytest.warns(nimble.FallbackWarning):
+        fast(torch.randn(3))
+    x = torch.randn(8)
+    assert_same(replay(warm_up(fast, x), x), x * 2)
+
+
+def test_reading_a_constant_is_no_refusal():
+    def function(x):
+        steps = torch.arange(4).sum().item()
+        if (torch.ones(3) == 1).all():
+            steps += 1
+        return x * steps
+
+    fast = nimble.compile(function, strict=True).prepare(torch.randn(5))
+    x = torch.randn(5)
+    assert_same(replay(fast, x), x * 7)
+
+
+def test_asking_for_shapes_and_types_is_no_refusal():
+    def function(x):
+        rows, columns = x.shape
+        return x.reshape(columns, rows) * x.ndim * len(x) if x.is_floating_point() else x
+
+    fast = nimble.compile(function, strict=True).prepare(torch.randn(2, 3))
+    x = torch.randn(2, 3)
+    assert_same(replay(fast, x), function(x))
+
+
+def test_integer_indices_are_no_refusal():
+    def function(x, rows):
+        return x[rows], x[:, 0], x.index_select(0, rows)
+
+    fast = nimble.compile(function, strict=True).prepare(torch.randn(4, 3), torch.tensor([0, 2]))
+    x, rows = torch.randn(4, 3), torch.tensor([3, 1])
+    assert_same(replay(fast, x, rows), function(x, rows))
+
+
+def test_refusals_are_counted():
+    fast = nimble.compile(reads_an_item)
+    with pytest.warns(nimble.FallbackWarning):
+        fast(torch.randn(3))
+    fast(torch.randn(3))
+    assert fast.stats["refusals"] == 1
+    assert fast.stats["eager_calls"] == 1
+
+
+def test_the_messages_begin_with_the_function_that_raised():
+    with pytest.raises(nimble.RecordError, match=r"^\[nimble::\w+\] "):
+        nimble.compile(reads_an_item).prepare(torch.randn(3))
+
+
+def test_errors_have_one_root():
+    for error in (nimble.RecordError, nimble.GuardError, nimble.ValidationError):
+        assert issubclass(error, nimble.Error)
+    assert issubclass(nimble.Error, RuntimeError)

@@ -1,0 +1,126 @@
+"""However many streams a program runs on, its answers are the same bits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support import assert_same, replay
+from torch import nn
+
+import nimble
+from benchmarks.models.nasnet import NASNetA, NASNetConfig
+from benchmarks.models.random_weights import enliven
+
+
+@pytest.fixture(autouse=True)
+def without_grad():
+    with torch.no_grad():
+        yield
+
+
+class Branches(nn.Module):
+    """Six branches of different lengths from one input, joined by a concatenation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(
+            nn.Sequential(*[nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.ReLU()) for _ in range(length)])
+            for length in range(1, 7)
+        )
+
+    def forward(self, x):
+        return torch.cat([branch(x) for branch in self.branches], dim=1)
+
+
+def small_nasnet() -> nn.Module:
+    return NASNetA(NASNetConfig(1, 96, stem_filters=8, num_classes=7, imagenet_stem=False))
+
+
+@pytest.mark.parametrize(
+    ("build", "shape"),
+    [(Branches, (1, 4, 9, 9)), (small_nasnet, (1, 3, 32, 32))],
+    ids=["branches", "nasnet"],
+)
+def test_one_stream_and_many_give_the_same_bits(build, shape):
+    model = build().eval()
+    enliven(model, torch.randn(shape))
+    compiled = [
+        nimble.compile(model, strict=True, streams=streams).prepare(torch.randn(shape))
+        for streams in (1, 2, "max")
+    ]
+    for _ in range(20):
+        x = torch.randn(shape)
+        expected = model(x)
+        for fast in compiled:
+            assert_same(replay(fast, x), expected)
+    one, two, most = (fast.stats["streams"] for fast in compiled)
+    assert (one, two) == (1, 2)
+    assert most > 2
+    # The most that can run side by side in the branches is one task of each.
+    assert compiled[2].stats["degree_of_concurrency"] >= 6
+
+
+def test_a_chain_needs_no_second_stream():
+    def chain(x):
+        for _ in range(5):
+            x = torch.relu(x * 2)
+        return x
+
+    fast = nimble.compile(chain, strict=True, streams="max").prepare(torch.randn(9))
+    assert fast.stats["streams"] == 1
+    assert fast.stats["syncs"] == 0
+
+
+def test_memory_is_planned():
+    def chain(x):
+        for _ in range(20):
+            x = torch.relu(x * 2)
+        return x
+
+    fast = nimble.compile(chain, strict=True, streams=1).prepare(torch.randn(1 << 12))
+    replay(fast, torch.randn(1 << 12))
+    stats = fast.stats
+    assert stats["allocated_bytes"] >= 39 * (4 << 12)
+    assert stats["arena_bytes"] <= 4 * (4 << 12)
+    assert stats["unplanned_allocations"] == 0
+
+
+def test_random_tasks_keep_their_order_on_many_streams():
+    def noisy(x):
+        return torch.stack([x + torch.rand(8) for _ in range(12)])
+
+    fast = nimble.compile(noisy, strict=True, streams="max").prepare(torch.zeros(8))
+    for seed in range(20):
+        torch.manual_seed(seed)
+        expected = noisy(torch.zeros(8))
+        torch.manual_seed(seed)
+        assert_same(replay(fast, torch.zeros(8)), expected)
+
+
+def test_writes_to_halves_of_one_tensor_are_independent():
+    def halves(x):
+        y = torch.empty(2, 8)
+        y[0].copy_(torch.relu(x))
+        y[1].copy_(torch.sigmoid(x))
+        return y
+
+    fast = nimble.compile(halves, strict=True, streams="max").prepare(torch.randn(8))
+    x = torch.randn(8)
+    assert_same(replay(fast, x), halves(x))
+    assert fast.stats["degree_of_concurrency"] == 2
+
+
+def test_writes_and_reads_of_one_tensor_stay_in_order():
+    def rewrite(x):
+        y = x * 1
+        results = []
+        for step in range(6):
+            results.append(y * 10)
+            y.add_(step)
+            y[2:5].mul_(2)
+        return torch.stack([*results, y])
+
+    fast = nimble.compile(rewrite, strict=True, streams="max").prepare(torch.randn(8))
+    for _ in range(30):
+        x = torch.randn(8)
+        assert_same(replay(fast, x), rewrite(x))

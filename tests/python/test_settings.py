@@ -1,0 +1,113 @@
+"""Options by keyword and by environment, the log, and the version of PyTorch."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pytest
+import torch
+from support import assert_same, replay, warm_up
+
+import nimble
+
+
+@pytest.fixture(autouse=True)
+def without_grad():
+    with torch.no_grad():
+        yield
+
+
+def test_an_unknown_option_is_refused_with_the_known_ones():
+    with pytest.raises(TypeError, match=r"no_such_option.*strict"):
+        nimble.compile(lambda x: x, no_such_option=1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"outputs": "borrow"},
+        {"validate_every": -1},
+        {"cache_size": -2},
+        {"streams": -1},
+        {"streams": "many"},
+        {"strict": "perhaps"},
+    ],
+    ids=str,
+)
+def test_a_bad_value_is_refused_by_name(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        nimble.compile(lambda x: x, **options)
+
+
+def test_what_cannot_be_called_is_refused():
+    with pytest.raises(TypeError):
+        nimble.compile(torch.ones(3))
+
+
+def test_the_environment_sets_defaults(monkeypatch):
+    monkeypatch.setenv("NIMBLE_STRICT", "1")
+    fast = nimble.compile(lambda x: x * x.sum().item())
+    with pytest.raises(nimble.RecordError):
+        fast(torch.ones(2))
+
+
+def test_a_keyword_outweighs_the_environment(monkeypatch):
+    monkeypatch.setenv("NIMBLE_STRICT", "1")
+    fast = nimble.compile(lambda x: x * x.sum().item(), strict=False)
+    with pytest.warns(nimble.FallbackWarning):
+        assert_same(fast(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_a_bad_value_in_the_environment_names_the_variable(monkeypatch):
+    monkeypatch.setenv("NIMBLE_CACHE_SIZE", "lots")
+    with pytest.raises(ValueError, match="NIMBLE_CACHE_SIZE"):
+        nimble.compile(lambda x: x)
+
+
+@pytest.mark.parametrize("streams", [1, 2, 3, "max", "auto", None])
+def test_streams_are_a_choice(streams):
+    def branches(x):
+        return torch.relu(x) + torch.sigmoid(x) * torch.tanh(x) - torch.exp(x)
+
+    fast = nimble.compile(branches, strict=True, streams=streams).prepare(torch.randn(100))
+    x = torch.randn(100)
+    assert_same(replay(fast, x), branches(x))
+    if isinstance(streams, int):
+        assert 1 <= fast.stats["streams"] <= streams
+
+
+def test_fallbacks_are_in_the_log(caplog):
+    fast = nimble.compile(lambda x: x * x.sum().item())
+    with caplog.at_level(logging.WARNING, logger="nimble"), pytest.warns(nimble.FallbackWarning):
+        fast(torch.ones(2))
+    assert "aten::_local_scalar_dense" in caplog.text
+
+
+def test_stats_have_what_a_report_needs():
+    fast = warm_up(nimble.compile(lambda x: torch.relu(x) * 2), torch.randn(4))
+    replay(fast, torch.randn(4))
+    stats = fast.stats
+    for name in (
+        "tasks",
+        "streams",
+        "arena_bytes",
+        "allocated_bytes",
+        "recordings",
+        "validations",
+        "replays",
+    ):
+        assert stats[name] > 0, name
+    for name in ("syncs", "eager_calls", "refusals", "unplanned_allocations"):
+        assert stats[name] == 0, name
+
+
+@pytest.mark.parametrize("version", ["2.10.1", "2.12.0", "2.1.1"])
+def test_another_version_of_torch_is_refused_saying_which_is_needed(version):
+    program = f"import torch; torch.__version__ = {version!r}; import nimble"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert "ImportError" in done.stderr
+    assert "2.11" in done.stderr
+    assert version in done.stderr
