@@ -13,14 +13,15 @@ class BoundProgram::Server final : public AllocationHook {
  public:
   struct Planned {
     std::size_t bytes;
+    c10::Device device;
     void* address;  // nullptr: a result that PyTorch's own allocator shall make
   };
 
   void begin(std::span<const Planned> planned) { planned_ = planned; }
 
-  void* serve(std::size_t bytes) override {
+  void* serve(std::size_t bytes, c10::Device device) override {
     for (std::size_t i = 0; i < planned_.size(); ++i) {
-      if (planned_[i].bytes != bytes) continue;
+      if (planned_[i].bytes != bytes || planned_[i].device != device) continue;
       void* address = planned_[i].address;
       planned_ = planned_.subspan(i + 1);
       return address;
@@ -28,7 +29,7 @@ class BoundProgram::Server final : public AllocationHook {
     ++unplanned;
     return nullptr;
   }
-  void allocated(void*, std::size_t) override {}
+  void allocated(void*, std::size_t, c10::Device) override {}
   void freed(void*) override {}
 
   std::uint64_t unplanned = 0;
@@ -79,11 +80,13 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<voi
     const Task& task = program_->tasks[i];
     BoundTask bound{.op = task.op, .arguments = {}, .allocations = {}, .state = task.state, .made = {}};
     for (const Operand& argument : task.arguments) bound.arguments.push_back(bind(argument));
-    std::unordered_set<BufferId> made_here;
     for (const Allocation& allocation : task.allocations) {
-      made_here.insert(allocation.buffer);
-      bound.allocations.push_back({allocation.bytes, addresses_[allocation.buffer.index()]});
+      bound.allocations.push_back({allocation.bytes, program_->buffer(allocation.buffer).device,
+                                   addresses_[allocation.buffer.index()]});
     }
+    std::unordered_set<BufferId> made_here;
+    for (const TensorRef& ref : task.writes) made_here.insert(ref.buffer);
+    for (const TensorRef& ref : task.reads) made_here.erase(ref.buffer);
     for (std::size_t r = 0; r < task.results.size(); ++r) {
       if (const auto* ref = std::get_if<TensorRef>(&task.results[r])) {
         if (made_here.contains(ref->buffer)) bound.made.push_back({r, std::nullopt, *ref});
@@ -130,8 +133,8 @@ c10::IValue BoundProgram::bind(const Operand& operand) const {
 
 void BoundProgram::point(BufferId buffer, void* data) {
   addresses_[buffer.index()] = data;
-  storages_[buffer.index()].unsafeGetStorageImpl()->set_data_ptr_noswap(
-      at::DataPtr(data, program_->buffer(buffer).device));
+  const c10::Storage& storage = storages_[buffer.index()];
+  storage.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(data, storage.device()));
 }
 
 void BoundProgram::own(BufferId buffer, at::DataPtr memory) {
@@ -165,7 +168,31 @@ void BoundProgram::adopt(const TensorRef& expected, const at::Tensor& result, Ta
     throw Error("[nimble::replay] " + task_name(*program_, task) + " gave another shape than when it was recorded (" +
                 to_string(describe(result, expected.buffer)) + " instead of " + to_string(expected) + ")");
   }
-  if (result.storage().data() != addresses_[expected.buffer.index()]) give(expected.buffer, result.storage());
+  const bool elsewhere = result.storage().data() != addresses_[expected.buffer.index()];
+  if (elsewhere && program_->buffer(expected.buffer).outside.defined()) {
+    throw Error("[nimble::replay] " + task_name(*program_, task) +
+                " made its result elsewhere than where the tensor that keeps it lies: it asked for " +
+                std::to_string(result.storage().nbytes()) + " bytes, which differs from the recording");
+  }
+  if (result.device() != storages_[expected.buffer.index()].device()) {
+    rebind(expected.buffer, result.storage());
+  } else if (elsewhere) {
+    give(expected.buffer, result.storage());
+  }
+}
+
+void BoundProgram::rebind(BufferId buffer, const c10::Storage& storage) {
+  const c10::InferenceMode ordinary(false);
+  storages_[buffer.index()] = storage;
+  addresses_[buffer.index()] = storage.mutable_data();
+  for (std::size_t t = 0; t < tasks_.size(); ++t) {
+    const auto& arguments = program_->tasks[t].arguments;
+    for (std::size_t a = 0; a < arguments.size(); ++a) {
+      bool uses_it = false;
+      for_each_ref(arguments[a], [&](const TensorRef& ref) { uses_it |= ref.buffer == buffer; });
+      if (uses_it) tasks_[t].arguments[a] = bind(arguments[a]);
+    }
+  }
 }
 
 void BoundProgram::give(BufferId buffer, c10::Storage storage) {
@@ -199,8 +226,7 @@ void point_inputs(BoundProgram& bound, std::span<const at::Tensor> inputs) {
   }
 }
 
-Tensors collect_outputs(const BoundProgram& bound, std::span<const at::Tensor> inputs, bool alias) {
-  const Program& program = bound.program();
+Tensors collect_outputs(const Program& program, std::span<const at::Tensor> inputs, ResultStorage result_storage) {
   Tensors outputs;
   outputs.reserve(program.outputs.size());
   for (const Output& output : program.outputs) {
@@ -220,12 +246,8 @@ Tensors collect_outputs(const BoundProgram& bound, std::span<const at::Tensor> i
         TensorRef ref = output.ref;
         ref.offset += input.storage_offset() - source->offset;
         outputs.push_back(materialize(ref, input.storage()));
-      } else if (bound.given(id)) {
-        outputs.push_back(materialize(output.ref, bound.given(id)));
       } else {
-        const at::Tensor seen = materialize(output.ref, bound.storage_of(id));
-        const bool shared = buffer.kind == BufferKind::kConstant || buffer.kind == BufferKind::kEscaped;
-        outputs.push_back(shared && !alias ? seen.clone() : seen);
+        outputs.push_back(materialize(output.ref, result_storage(id)));
       }
     }
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/stack.h>
+#include <c10/util/FunctionRef.h>
 
 #include <atomic>
 #include <memory>
@@ -72,6 +73,9 @@ class BoundProgram {
   at::Tensor bind(const TensorRef& ref) const;
   c10::IValue bind(const Operand& operand) const;
   void adopt(const TensorRef& expected, const at::Tensor& result, TaskId task);
+  // For a result that lies on another device than when it was recorded: fused attention returns its seed in host
+  // memory, but on the GPU while a graph is captured.
+  void rebind(BufferId buffer, const c10::Storage& storage);
 
   std::shared_ptr<const Program> program_;
   std::vector<c10::Storage> storages_;  // by buffer
@@ -86,7 +90,9 @@ class BoundProgram {
 // Points the input buffers at the caller's tensors, whatever offset they have in their storages.
 void point_inputs(BoundProgram& bound, std::span<const at::Tensor> inputs);
 
-// The results of a replay that has finished. Uses `given` memory without copying; copies what must not be shared.
-Tensors collect_outputs(const BoundProgram& bound, std::span<const at::Tensor> inputs, bool alias);
+// The results of a replay: what was passed in or lives outside as itself, everything else as a view of the storage
+// that `result_storage` gives for its buffer (asked once for each output, so that two outputs may share one).
+using ResultStorage = c10::function_ref<c10::Storage(BufferId)>;
+Tensors collect_outputs(const Program& program, std::span<const at::Tensor> inputs, ResultStorage result_storage);
 
 }  // namespace nimble

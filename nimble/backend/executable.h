@@ -32,7 +32,14 @@ struct BindOptions {
   bool alias_outputs = false;
   // CPU: threads that one task may use. 0: as many as PyTorch is set to.
   int threads_per_stream = 0;
-  // Called before each task, on the thread that issues it; tests put delays here.
+  // CUDA: one graph, launched at once. Off: the same schedule stream by stream, for debugging and for drivers that
+  // refuse to capture.
+  bool graph = true;
+  // CUDA: real inputs, with which the program is run once before it is captured (its effects are undone). Without
+  // them a program that has inputs is captured at its first replay.
+  Tensors example_inputs = {};
+  // Called before each task, on the thread that issues it and, on CUDA, with the task's stream as the current one;
+  // tests put delays here.
   std::function<void(TaskId)> before_task = {};
 };
 
@@ -40,6 +47,8 @@ struct ExecutableReport {
   std::uint64_t arena_bytes = 0;            // planned memory
   std::uint64_t unplanned_allocations = 0;  // of the last replay (CPU) or of the capture (CUDA)
   std::size_t threads_per_stream = 0;       // CPU only
+  std::uint64_t static_bytes = 0;           // CUDA only: inputs and results in memory of the executable's own
+  std::uint64_t workspace_bytes = 0;        // CUDA only: of cuBLAS and cuBLASLt
 };
 
 // A schedule bound to a backend, ready to replay. Owns its memory, its threads or streams, and keeps the program's
@@ -58,7 +67,7 @@ class Executable {
 
   virtual ExecutableReport report() const = 0;
 
-  // Runs the schedule once, one task after the other, and returns how long each took, by task.
+  // Runs the tasks one after the other and returns how long each took, by task.
   virtual std::vector<Nanoseconds> measure_tasks(std::span<const at::Tensor> inputs) = 0;
 };
 

@@ -25,12 +25,15 @@ class ProgramBuilder::Observer final : public AllocationHook {
   struct Seen {
     void* pointer;
     std::size_t bytes;
+    c10::Device device;
     bool freed = false;
     std::optional<BufferId> buffer = {};
   };
 
-  void* serve(std::size_t) override { return nullptr; }
-  void allocated(void* pointer, std::size_t bytes) override { seen_.push_back({pointer, bytes}); }
+  void* serve(std::size_t, c10::Device) override { return nullptr; }
+  void allocated(void* pointer, std::size_t bytes, c10::Device device) override {
+    seen_.push_back({pointer, bytes, device});
+  }
   void freed(void* pointer) override {
     if (Seen* seen = find(pointer)) seen->freed = true;
   }
@@ -304,8 +307,7 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
 
   for (auto& seen : observer.seen()) {
     if (seen.freed) {
-      program_.buffers.push_back(
-          {.kind = BufferKind::kScratch, .bytes = seen.bytes, .device = program_.buffer(task.writes[0].buffer).device});
+      program_.buffers.push_back({.kind = BufferKind::kScratch, .bytes = seen.bytes, .device = seen.device});
       constant_.push_back(false);
       held_.emplace_back();
       seen.buffer = BufferId{static_cast<std::uint32_t>(program_.buffers.size() - 1)};

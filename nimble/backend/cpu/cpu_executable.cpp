@@ -5,7 +5,9 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <cstring>
 #include <exception>
+#include <map>
 #include <optional>
 
 #include "nimble/backend/bound_program.h"
@@ -56,7 +58,8 @@ class CpuExecutable final : public Executable {
     point_inputs(bound_, inputs);
     make_results_without_maker();
     run_streams();
-    Tensors outputs = collect_outputs(bound_, inputs, options_.alias_outputs);
+    std::map<BufferId, c10::Storage> copies;  // outputs that share memory share its copy as well
+    Tensors outputs = collect_outputs(*plan_.program, inputs, [&](BufferId id) { return result_storage(id, copies); });
     bound_.release_given();
     bound_.bump_versions(inputs);
     return outputs;
@@ -123,6 +126,21 @@ class CpuExecutable final : public Executable {
       const auto bytes = static_cast<std::int64_t>(plan_.program->buffer(id).bytes);
       bound_.give(id, at::empty({bytes}, at::kByte).storage());
     }
+  }
+
+  // Memory that PyTorch's allocator gave to this replay goes to the caller as it is; what must not be shared is copied.
+  c10::Storage result_storage(BufferId id, std::map<BufferId, c10::Storage>& copies) const {
+    if (bound_.given(id)) return bound_.given(id);
+    const Buffer& buffer = plan_.program->buffer(id);
+    const c10::Storage& own = bound_.storage_of(id);
+    const bool shared = buffer.kind == BufferKind::kConstant || buffer.kind == BufferKind::kEscaped;
+    if (!shared || options_.alias_outputs) return own;
+    c10::Storage& copy = copies[id];
+    if (!copy) {
+      copy = at::empty({static_cast<std::int64_t>(own.nbytes())}, at::kByte).storage();
+      std::memcpy(copy.mutable_data(), own.data(), own.nbytes());
+    }
+    return copy;
   }
 
   void refuse_after_fork() const {
