@@ -1,6 +1,8 @@
 #include "nimble/core/memory_plan.h"
 
+#include <algorithm>
 #include <bit>
+#include <vector>
 
 #include "nimble/core/error.h"
 #include "nimble/core/memory/liveness.h"
@@ -11,9 +13,19 @@ namespace {
 
 void check(std::span<const BufferSpec> buffers, const TaskGraph& order,
            std::span<const TaskId> launch_order) {
-  if (launch_order.size() != order.task_count())
-    throw InvalidInput("[nimble::plan_memory] a launch order of " + std::to_string(launch_order.size()) +
-                       " tasks for a graph of " + std::to_string(order.task_count()));
+  std::vector<bool> launched(order.task_count());
+  std::size_t in_order = 0;
+  for (TaskId task : launch_order) {
+    if (task.index() >= order.task_count() || launched[task.index()]) break;
+    const auto before = order.predecessors(task);
+    if (!std::all_of(before.begin(), before.end(), [&](TaskId t) { return launched[t.index()]; })) break;
+    launched[task.index()] = true;
+    ++in_order;
+  }
+  if (in_order != order.task_count() || in_order != launch_order.size())
+    throw InvalidInput("[nimble::plan_memory] the launch order is wrong at position " +
+                       std::to_string(in_order) + ": it must hold each of the " +
+                       std::to_string(order.task_count()) + " tasks once, after all that happen before it");
   std::uint64_t sum = 0;
   for (const BufferSpec& buffer : buffers) {
     const auto refuse = [&](const std::string& why) {
