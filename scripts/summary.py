@@ -4,8 +4,8 @@
     summary.py FOLDER RUN...
 
 A run is ctest or pytest, its results FOLDER/RUN.xml; without that file the run crashed. Where a whole
-GoogleTest program is one CTest test, the program's own <name>.xml lies beside them and its cases are counted in
-place of that one. The last line is plain, for machines.
+GoogleTest program is one CTest test, the program's own <name>.xml lies beside them and its cases are counted
+in place of that one. The last line is plain, for machines.
 """
 
 from __future__ import annotations
