@@ -79,6 +79,9 @@ def try_sample(operator: Operator, sample: Sample, outcome: Outcome) -> None:
     except nimble.RecordError as error:
         outcome.refused.append(refused_operator(error))
         return
+    except nimble.Error as error:
+        outcome.wrong.append(first_line(error))
+        return
     replays = fast.stats["replays"]
     try:
         actual = run(fast, sample.replayed)
@@ -87,7 +90,7 @@ def try_sample(operator: Operator, sample: Sample, outcome: Outcome) -> None:
         assert fast.stats["replays"] == replays + 1, "the call was not a replay"
         assert_same(actual, expected)
     except (AssertionError, nimble.Error) as error:
-        outcome.wrong.append(str(error).splitlines()[0])
+        outcome.wrong.append(first_line(error))
     else:
         outcome.equal += 1
 
@@ -103,7 +106,11 @@ def forget_values(seen: Any) -> Any:
     return tree_map(lambda leaf: describe(leaf) if isinstance(leaf, Tensor) else leaf, seen)
 
 
+def first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
 def refused_operator(error: nimble.RecordError) -> str:
-    name = re.search(r"\b(aten|prims|torchvision|Tensor|torch)(::|\.)\w+", str(error))
+    name = re.match(r"\[nimble::record\] (.+?) cannot be replayed", str(error))
     assert name, f"a refusal that names no operator: {error}"
-    return name[0]
+    return name[1]

@@ -40,7 +40,7 @@ def assert_same(actual: Any, expected: Any) -> None:
     """Two pytrees of the same structure, with the same bits in every tensor and everything else equal."""
     actual_leaves, actual_spec = tree_flatten(actual)
     expected_leaves, expected_spec = tree_flatten(expected)
-    assert actual_spec == expected_spec
+    assert actual_spec == expected_spec, f"{actual_spec} instead of {expected_spec}"
     for index, (a, e) in enumerate(zip(actual_leaves, expected_leaves, strict=True)):
         assert type(a) is type(e), f"leaf {index}: {type(a)} instead of {type(e)}"
         if not isinstance(e, Tensor):

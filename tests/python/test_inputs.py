@@ -75,9 +75,9 @@ def test_a_sparse_input_is_eagers_or_refused_by_name():
 
     fast = nimble.compile(summed)
     x = torch.randn(3, 4).relu().to_sparse()
-    with pytest.warns(nimble.FallbackWarning, match="(?i)sparse"):
+    with pytest.warns(nimble.FallbackWarning, match=r"(?i)sparse"):
         assert_same(fast(x), summed(x))
-    with pytest.raises(nimble.RecordError, match="(?i)sparse"):
+    with pytest.raises(nimble.RecordError, match=r"(?i)sparse"):
         nimble.compile(summed).prepare(x)
 
 
@@ -232,6 +232,15 @@ class TestStructures:
         fast.prepare({"a": [torch.randn(3)], "b": torch.randn(2), "scale": 2})
         batch = {"a": [torch.randn(3)], "b": torch.randn(2), "scale": 2}
         assert_same(replay(fast, batch), function(batch))
+
+    def test_a_shape_stays_a_shape(self):
+        def grow(x, shape):
+            return x.sum() + torch.zeros(shape.numel())
+
+        fast = nimble.compile(grow)
+        for _ in range(3):
+            x = torch.randn(3)
+            assert_same(fast(x, torch.Size([2, 2])), grow(x, torch.Size([2, 2])))
 
     def test_no_arguments_at_all(self):
         weight = torch.randn(3)

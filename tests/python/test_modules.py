@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -263,6 +264,35 @@ class TestState:
         model = nn.Dropout(0.5).train()
         before = torch.get_rng_state()
         nimble.compile(model).prepare(torch.ones(8))
+        assert torch.equal(torch.get_rng_state(), before)
+
+    @pytest.mark.parametrize("restore", [False, True], ids=["and leaves it", "and sets it back"])
+    def test_a_function_that_seeds_the_generator_itself(self, restore):
+        def seeded(x):
+            before = torch.get_rng_state()
+            torch.manual_seed(42)
+            result = x + torch.rand(4)
+            if restore:
+                torch.set_rng_state(before)
+            return result
+
+        torch.manual_seed(7)
+        fast, states = nimble.compile(seeded), []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", nimble.FallbackWarning)
+            for _ in range(5):
+                torch.rand(1)
+                x = torch.randn(4)
+                state = torch.get_rng_state()
+                expected, states = seeded(x), torch.get_rng_state()
+                torch.set_rng_state(state)
+                assert_same(fast(x), expected)
+                assert torch.equal(torch.get_rng_state(), states)
+        # It cannot be replayed as recorded, and prepare must not think so.
+        before = torch.get_rng_state()
+        with pytest.raises(nimble.Error):
+            nimble.compile(seeded).prepare(torch.randn(4))
+            pytest.fail("prepared, though the seed is the host's")
         assert torch.equal(torch.get_rng_state(), before)
 
     def test_a_generator_of_ones_own(self):

@@ -160,6 +160,13 @@ def test_nothing_but_an_effect():
     assert_same(total, torch.full((3,), 2.0))
 
 
+def test_a_shape_stays_a_shape():
+    fast = compiled(lambda x: (x.shape, x * 2), torch.randn(2, 3))
+    shape, _ = replay(fast, torch.randn(2, 3))
+    assert isinstance(shape, torch.Size)
+    assert shape == (2, 3)
+
+
 class Pair(NamedTuple):
     left: torch.Tensor
     right: torch.Tensor
