@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "nimble/core/memory_plan.h"
-#include "nimble/core/reachability.h"
 
 namespace nimble::cuda {
 namespace {
@@ -88,7 +87,7 @@ BlasWorkspaces::BlasWorkspaces(const ExecutionPlan& plan, std::vector<WorkspaceN
                      kAlignment, {TaskId{t}}});
   }
   if (specs.empty()) return;
-  const Reachability order(happens_before_graph(plan.graph, plan.schedule));
+  const TaskGraph order = happens_before_graph(plan.graph, plan.schedule);
   const MemoryPlan placed = plan_memory(specs, order, plan.schedule.launch_order);
   for (std::size_t i = 0; i < specs.size(); ++i) offsets_[specs[i].uses[0].index()] = placed.offsets[i];
   memory_.emplace(placed.arena_bytes, device);

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <unordered_set>
 
-#include "nimble/backend/cuda/written_state.h"
+#include "nimble/torch/outside_state.h"
 
 namespace nimble::cuda {
 namespace {
@@ -214,7 +214,7 @@ void DeviceProgram::settle_results(cudaStream_t stream) {
 
 void DeviceProgram::warm_up() {
   const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
-  WrittenState before(program());
+  const OutsideState before = OutsideState::save(program(), {});
   std::vector<WorkspaceNeed> needs(program().tasks.size());
   {
     const BlasWorkspaces no_workspaces(plan_, {}, device_);

@@ -8,7 +8,6 @@
 #include <map>
 #include <string_view>
 
-#include "nimble/backend/cuda/written_state.h"
 #include "nimble/torch/record_error.h"
 
 namespace nimble::cuda {
@@ -55,6 +54,12 @@ std::vector<bool> moved_to_device(const Program& program) {
   }
   for (std::size_t b = 0; b < moved.size(); ++b) moved[b] = moved[b] && read[b];
   return moved;
+}
+
+at::Tensor bytes_of(const c10::Storage& storage) {
+  const TensorRef whole{
+      .buffer = {}, .sizes = {static_cast<std::int64_t>(storage.nbytes())}, .strides = {1}, .dtype = at::kByte};
+  return materialize(whole, storage);
 }
 
 [[noreturn]] void refuse(const Task& task, std::string why, std::string advice) {

@@ -53,6 +53,8 @@ class StreamExecutable final : public Executable {
     return program_.copy_out(inputs, stream);
   }
 
+  void wait() override { program_.wait_until_idle(); }
+
   ExecutableReport report() const override {
     ExecutableReport report = program_.report();
     report.unplanned_allocations = unplanned_;

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "nimble/backend/cuda/captured_graph.h"
-#include "nimble/backend/cuda/written_state.h"
+#include "nimble/torch/outside_state.h"
 
 namespace nimble::cuda {
 
@@ -31,7 +31,7 @@ std::vector<Nanoseconds> task_times(DeviceProgram& program, std::span<const at::
     }
   });
 
-  WrittenState before(program.program());
+  const OutsideState before = OutsideState::save(program.program(), {});
   std::vector<std::vector<float>> milliseconds(order.size());
   for (std::size_t run = 0; run <= kRuns; ++run) {
     program.copy_in(inputs, stream);  // a program may write to its inputs
