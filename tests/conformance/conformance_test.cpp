@@ -13,7 +13,9 @@ namespace {
 
 enum class Form { kCpu, kCudaGraph, kCudaStreams };
 
-c10::Device device_of(Form form) { return form == Form::kCpu ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, 0); }
+c10::Device device_of(Form form) {
+  return form == Form::kCpu ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, 0);
+}
 
 BindOptions options_of(Form form) {
   BindOptions options;
@@ -36,7 +38,9 @@ class Conformance : public ::testing::TestWithParam<std::tuple<Form, std::size_t
   std::unique_ptr<Executable> prepared(const Subject& subject, BindOptions options) const {
     return prepare(record(subject, device()), streams(), options);
   }
-  std::unique_ptr<Executable> prepared(const Subject& subject) const { return prepared(subject, options_of(form())); }
+  std::unique_ptr<Executable> prepared(const Subject& subject) const {
+    return prepared(subject, options_of(form()));
+  }
 };
 
 TEST_P(Conformance, EveryProgramReplaysLikeEager) {
@@ -96,8 +100,8 @@ TEST_P(Conformance, WritesAreVisibleToAutograd) {
 TEST_P(Conformance, RandomDelaysChangeNoBit) {
   constexpr int kSchedules = 8;  // times 5 programs, times 4 to 5 numbers of streams, for each form
   std::mt19937 random(static_cast<unsigned>(streams()) + 17);
-  for (const auto& make : {branchy_convnet, parallel_matmul_chains, dropout_in_branches, updates_of_outside_tensors,
-                           training_step}) {
+  for (const auto& make : {branchy_convnet, parallel_matmul_chains, dropout_in_branches,
+                           updates_of_outside_tensors, training_step}) {
     const Subject subject = make(device());
     const auto program = record(subject, device());
     for (int i = 0; i < kSchedules; ++i) {
@@ -123,12 +127,15 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<Form, std::size_t>
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, Conformance,
-                         ::testing::Combine(::testing::Values(Form::kCpu), ::testing::Values(1, 2, 4, 0)), name_of);
+                         ::testing::Combine(::testing::Values(Form::kCpu), ::testing::Values(1, 2, 4, 0)),
+                         name_of);
 INSTANTIATE_TEST_SUITE_P(CudaGraph, Conformance,
-                         ::testing::Combine(::testing::Values(Form::kCudaGraph), ::testing::Values(1, 2, 4, 8, 0)),
+                         ::testing::Combine(::testing::Values(Form::kCudaGraph),
+                                            ::testing::Values(1, 2, 4, 8, 0)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(CudaStreams, Conformance,
-                         ::testing::Combine(::testing::Values(Form::kCudaStreams), ::testing::Values(1, 4, 0)),
+                         ::testing::Combine(::testing::Values(Form::kCudaStreams),
+                                            ::testing::Values(1, 4, 0)),
                          name_of);
 
 }  // namespace

@@ -48,7 +48,8 @@ Subject branchy_convnet(c10::Device device) {
       Tensors outputs;
       for (std::size_t branch = 0; branch < block.size(); ++branch) {
         at::Tensor y = branch == 3 ? at::max_pool2d(x, {3, 3}, {1, 1}, {1, 1}) : x;
-        for (const at::Tensor& layer : block[branch]) y = at::relu(at::conv2d(y, layer, {}, 1, layer.size(2) / 2));
+        for (const at::Tensor& layer : block[branch])
+          y = at::relu(at::conv2d(y, layer, {}, 1, layer.size(2) / 2));
         outputs.push_back(y);
       }
       x = at::cat(outputs, 1);
@@ -174,7 +175,8 @@ Subject results_that_alias(c10::Device device) {
 Subject empty_tensors(c10::Device device) {
   auto forward = [](const Tensors& inputs) -> Tensors {
     at::Tensor nothing = inputs[0].index({Slice(0, 0)});
-    return {at::cat({nothing, inputs[0], inputs[1]}), nothing.sum(0), at::mm(nothing, inputs[0].t()), inputs[1] * 2};
+    return {at::cat({nothing, inputs[0], inputs[1]}), nothing.sum(0), at::mm(nothing, inputs[0].t()),
+            inputs[1] * 2};
   };
   return {forward, normal_inputs({{3, 4}, {0, 4}}, device), {}};
 }
@@ -219,8 +221,9 @@ Subject constants_and_indices(c10::Device device) {
   auto forward = [table, device](const Tensors& inputs) -> Tensors {
     at::Tensor order = at::arange(4, at::TensorOptions(device).dtype(at::kLong)).flip(0);
     at::Tensor rows = at::embedding(table, inputs[0]);
-    return {rows.index({None, Slice(), order}), at::scatter_add(at::zeros({6, 4}, at::TensorOptions(device)), 0,
-                                                                 inputs[0].unsqueeze(1).expand({-1, 4}) % 6, rows)};
+    return {rows.index({None, Slice(), order}),
+            at::scatter_add(at::zeros({6, 4}, at::TensorOptions(device)), 0,
+                            inputs[0].unsqueeze(1).expand({-1, 4}) % 6, rows)};
   };
   auto inputs = [device]() -> Tensors {
     return {at::randperm(10, at::TensorOptions(device).dtype(at::kLong)).index({Slice(0, 5)}).clone()};

@@ -11,8 +11,8 @@ namespace nimble::testing {
 
 using Tensors = std::vector<at::Tensor>;
 
-// A small function with everything it touches, on one device. Every replay of it must do what the function itself
-// does: same results, same bits left in `outside`.
+// A small function with everything it touches, on one device. Every replay of it must do what the function
+// itself does: same results, same bits left in `outside`.
 struct Subject {
   std::function<Tensors(const Tensors&)> function;
   std::function<Tensors()> fresh_inputs;

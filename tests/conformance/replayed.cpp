@@ -59,7 +59,7 @@ std::shared_ptr<const Program> record(const Subject& subject, c10::Device device
 }
 
 std::unique_ptr<Executable> prepare(const std::shared_ptr<const Program>& program, std::size_t streams,
-                                 const BindOptions& options) {
+                                    const BindOptions& options) {
   Backend& backend = backend_for(program->device());
   ExecutionPlan plan{program, dependencies(*program), memory_demand(*program, backend.alignment()), {}};
   plan.schedule = nimble::plan(plan.graph, plan.memory.specs, StreamLimit{streams});

@@ -32,7 +32,8 @@ std::vector<at::Generator> generators_of(const Program& program) {
   for (const Task& task : program.tasks) {
     if (!task.random) continue;
     const at::Generator generator = generator_of(task.arguments, program.device());
-    if (std::find(generators.begin(), generators.end(), generator) == generators.end()) generators.push_back(generator);
+    if (std::find(generators.begin(), generators.end(), generator) == generators.end())
+      generators.push_back(generator);
   }
   return generators;
 }
