@@ -9,8 +9,8 @@
 
 namespace nimble {
 
-// Where the arenas of the process lie, to tell their addresses from real allocations when PyTorch frees raw memory.
-// Any thread may ask; asking costs one load where there is no arena.
+// Where the arenas of the process lie, to tell their addresses from real allocations when PyTorch frees raw
+// memory. Any thread may ask; asking costs one load where there is no arena.
 class ArenaMap {
  public:
   void add(const char* begin, std::size_t size) {

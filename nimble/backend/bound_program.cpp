@@ -7,8 +7,8 @@
 
 namespace nimble {
 
-// Answers the allocations of the task that is running. Matched by size in recorded order, so that an allocation that
-// does not happen again (a cache that is warm by now) does not shift the others.
+// Answers the allocations of the task that is running. Matched by size in recorded order, so that an
+// allocation that does not happen again (a cache that is warm by now) does not shift the others.
 class BoundProgram::Server final : public AllocationHook {
  public:
   struct Planned {
@@ -45,7 +45,7 @@ struct BoundProgram::BoundTask {
   ThreadState state;
   // Results in memory that this task makes; checked against the record and adopted where they lie elsewhere.
   struct Made {
-    std::size_t result;                // which of the operator's results
+    std::size_t result;                  // which of the operator's results
     std::optional<std::size_t> element;  // which tensor of a list
     TensorRef ref;
   };
@@ -64,7 +64,10 @@ BoundProgram::Lane::~Lane() = default;
 std::uint64_t BoundProgram::Lane::unplanned() const { return state_->server.unplanned; }
 
 BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<void* const> addresses)
-    : program_(std::move(program)), planned_(addresses.begin(), addresses.end()), addresses_(planned_), given_(planned_.size()) {
+    : program_(std::move(program)),
+      planned_(addresses.begin(), addresses.end()),
+      addresses_(planned_),
+      given_(planned_.size()) {
   // Bound tensors are ordinary ones even if the binding happens under inference_mode.
   const c10::InferenceMode ordinary(false);
   for (std::size_t b = 0; b < program_->buffers.size(); ++b) {
@@ -72,8 +75,9 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<voi
     if (buffer.outside.defined()) {
       storages_.push_back(buffer.outside.storage());
     } else {
-      storages_.emplace_back(c10::make_intrusive<c10::StorageImpl>(
-          c10::StorageImpl::use_byte_size_t(), buffer.bytes, at::DataPtr(addresses_[b], buffer.device), nullptr, false));
+      storages_.emplace_back(
+          c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), buffer.bytes,
+                                                at::DataPtr(addresses_[b], buffer.device), nullptr, false));
     }
   }
   for (std::uint32_t i = 0; i < program_->tasks.size(); ++i) {
@@ -92,7 +96,8 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<voi
         if (made_here.contains(ref->buffer)) bound.made.push_back({r, std::nullopt, *ref});
       } else if (const auto* list = std::get_if<TensorRefList>(&task.results[r])) {
         for (std::size_t e = 0; e < list->refs.size(); ++e) {
-          if (list->refs[e] && made_here.contains(list->refs[e]->buffer)) bound.made.push_back({r, e, *list->refs[e]});
+          if (list->refs[e] && made_here.contains(list->refs[e]->buffer))
+            bound.made.push_back({r, e, *list->refs[e]});
         }
       }
     }
@@ -114,7 +119,9 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<voi
 
 BoundProgram::~BoundProgram() = default;
 
-at::Tensor BoundProgram::bind(const TensorRef& ref) const { return materialize(ref, storages_[ref.buffer.index()]); }
+at::Tensor BoundProgram::bind(const TensorRef& ref) const {
+  return materialize(ref, storages_[ref.buffer.index()]);
+}
 
 c10::IValue BoundProgram::bind(const Operand& operand) const {
   if (const auto* ref = std::get_if<TensorRef>(&operand)) return bind(*ref);
@@ -163,9 +170,10 @@ void BoundProgram::run(TaskId id, Lane& lane) {
 }
 
 void BoundProgram::adopt(const TensorRef& expected, const at::Tensor& result, TaskId task) {
-  if (result.sizes() != at::IntArrayRef(expected.sizes) || result.strides() != at::IntArrayRef(expected.strides) ||
-      result.scalar_type() != expected.dtype) {
-    throw Error("[nimble::replay] " + task_name(*program_, task) + " gave another shape than when it was recorded (" +
+  if (result.sizes() != at::IntArrayRef(expected.sizes) ||
+      result.strides() != at::IntArrayRef(expected.strides) || result.scalar_type() != expected.dtype) {
+    throw Error("[nimble::replay] " + task_name(*program_, task) +
+                " gave another shape than when it was recorded (" +
                 to_string(describe(result, expected.buffer)) + " instead of " + to_string(expected) + ")");
   }
   const bool elsewhere = result.storage().data() != addresses_[expected.buffer.index()];
@@ -226,7 +234,8 @@ void point_inputs(BoundProgram& bound, std::span<const at::Tensor> inputs) {
   }
 }
 
-Tensors collect_outputs(const Program& program, std::span<const at::Tensor> inputs, ResultStorage result_storage) {
+Tensors collect_outputs(const Program& program, std::span<const at::Tensor> inputs,
+                        ResultStorage result_storage) {
   Tensors outputs;
   outputs.reserve(program.outputs.size());
   for (const Output& output : program.outputs) {

@@ -21,8 +21,7 @@ namespace {
 // Threads do not survive a fork, and a child must not wait for workers that are not there.
 int fork_generation() {
   static std::atomic<int> generation = 0;
-  static const bool registered =
-      pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); }) == 0;
+  static const bool registered = pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); }) == 0;
   static_cast<void>(registered);
   return generation.load(std::memory_order_relaxed);
 }
@@ -59,7 +58,8 @@ class CpuExecutable final : public Executable {
     make_results_without_maker();
     run_streams();
     std::map<BufferId, c10::Storage> copies;  // outputs that share memory share its copy as well
-    Tensors outputs = collect_outputs(*plan_.program, inputs, [&](BufferId id) { return result_storage(id, copies); });
+    Tensors outputs =
+        collect_outputs(*plan_.program, inputs, [&](BufferId id) { return result_storage(id, copies); });
     bound_.release_given();
     bound_.bump_versions(inputs);
     return outputs;
@@ -116,7 +116,8 @@ class CpuExecutable final : public Executable {
     }
     for (std::uint32_t b = 0; b < program.buffers.size(); ++b) {
       const Buffer& buffer = program.buffers[b];
-      if (buffer.kind == BufferKind::kInternal && buffer.returned && !made[b] && !bound_.address(BufferId{b})) {
+      if (buffer.kind == BufferKind::kInternal && buffer.returned && !made[b] &&
+          !bound_.address(BufferId{b})) {
         without_maker_.push_back(BufferId{b});
       }
     }
@@ -128,7 +129,8 @@ class CpuExecutable final : public Executable {
     }
   }
 
-  // Memory that PyTorch's allocator gave to this replay goes to the caller as it is; what must not be shared is copied.
+  // Memory that PyTorch's allocator gave to this replay goes to the caller as it is; what must not be shared
+  // is copied.
   c10::Storage result_storage(BufferId id, std::map<BufferId, c10::Storage>& copies) const {
     if (bound_.given(id)) return bound_.given(id);
     const Buffer& buffer = plan_.program->buffer(id);
@@ -146,7 +148,8 @@ class CpuExecutable final : public Executable {
   void refuse_after_fork() const {
     if (fork_generation() == generation_) return;
     throw Error(
-        "[nimble::replay] this function was compiled before the process forked; threads and schedules do not survive a "
+        "[nimble::replay] this function was compiled before the process forked; threads and schedules do not "
+        "survive a "
         "fork. Compile it in the child, or start the child with the 'spawn' method");
   }
 
@@ -173,15 +176,17 @@ class CpuExecutable final : public Executable {
   void run_stream(std::size_t stream) noexcept {
     BoundProgram::Lane lane;
     for (const Step& step : plan_.schedule.streams[stream]) {
-      std::visit(Overloaded{[&](const Run& run) { run_task(run.task, lane); },
-                            [&](const RecordEvent& record) { events_[record.event.index()].raise_to(round_); },
-                            [&](const WaitEvent& wait) { events_[wait.event.index()].wait_for(round_); }},
-                 step);
+      std::visit(
+          Overloaded{[&](const Run& run) { run_task(run.task, lane); },
+                     [&](const RecordEvent& record) { events_[record.event.index()].raise_to(round_); },
+                     [&](const WaitEvent& wait) { events_[wait.event.index()].wait_for(round_); }},
+          step);
     }
     unplanned_.fetch_add(lane.unplanned());
   }
 
-  // After a failure the other streams still go through their steps, so that nobody waits for ever, but run nothing.
+  // After a failure the other streams still go through their steps, so that nobody waits for ever, but run
+  // nothing.
   void run_task(TaskId task, BoundProgram::Lane& lane) noexcept {
     if (failed_.load(std::memory_order_relaxed)) return;
     try {

@@ -35,9 +35,11 @@ class PlannedAllocator final : public c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     AllocationHook* hook = AllocationHook::current();
     if (!hook || bytes == 0) return pytorch_allocator->allocate(bytes);
-    if (void* planned = hook->serve(bytes, c10::kCPU)) return {planned, planned, &keep, c10::Device(c10::kCPU)};
+    if (void* planned = hook->serve(bytes, c10::kCPU))
+      return {planned, planned, &keep, c10::Device(c10::kCPU)};
     c10::DataPtr real = pytorch_allocator->allocate(bytes);
-    // The deleter tells the watcher; it needs the address as context, which PyTorch's own allocator uses already.
+    // The deleter tells the watcher; it needs the address as context, which PyTorch's own allocator uses
+    // already.
     if (real.get() != real.get_context() || !pytorch_allocator->raw_deleter()) return real;
     hook->allocated(real.get(), bytes, c10::kCPU);
     void* pointer = real.release_context();
@@ -66,7 +68,8 @@ Arena::Arena(std::size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  madvise(memory, bytes, MADV_HUGEPAGE);  // fewer page faults and address translations; a hint, so its result is moot
+  madvise(memory, bytes,
+          MADV_HUGEPAGE);  // fewer page faults and address translations; a hint, so its result is moot
   data_ = static_cast<char*>(memory);
   arenas().add(data_, size_);
 }

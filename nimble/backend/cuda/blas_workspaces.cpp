@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "nimble/core/memory_plan.h"
-#include "nimble/core/reachability.h"
 
 namespace nimble::cuda {
 namespace {
@@ -28,8 +27,9 @@ void put(Workspaces& workspaces, void* handle, cudaStream_t stream, c10::DataPtr
 
 bool has_any(Workspaces& workspaces, cudaStream_t stream) {
   const std::shared_lock lock(workspaces.mutex);
-  return std::any_of(workspaces.map.begin(), workspaces.map.end(),
-                     [&](const auto& entry) { return std::get<1>(entry.first) == static_cast<void*>(stream); });
+  return std::any_of(workspaces.map.begin(), workspaces.map.end(), [&](const auto& entry) {
+    return std::get<1>(entry.first) == static_cast<void*>(stream);
+  });
 }
 
 constexpr std::uint64_t kAlignment = 512;
@@ -50,7 +50,8 @@ WorkspaceProbe::~WorkspaceProbe() {
   if (lt_before_) put(lt(), handle_, stream_, std::move(lt_before_));
 }
 
-// Asking for this thread's handle makes one where there is none, which is slow; so only where cuBLAS is in use.
+// Asking for this thread's handle makes one where there is none, which is slow; so only where cuBLAS is in
+// use.
 void WorkspaceProbe::find_handle() {
   if (has_any(blas(), stream_) || has_any(lt(), stream_)) handle_ = at::cuda::getCurrentCUDABlasHandle();
 }
@@ -79,16 +80,19 @@ void forget_workspaces(std::span<const cudaStream_t> streams) {
   }
 }
 
-BlasWorkspaces::BlasWorkspaces(const ExecutionPlan& plan, std::vector<WorkspaceNeed> needs, c10::Device device)
+BlasWorkspaces::BlasWorkspaces(const ExecutionPlan& plan, std::vector<WorkspaceNeed> needs,
+                               c10::Device device)
     : needs_(std::move(needs)), offsets_(needs_.size()) {
   std::vector<BufferSpec> specs;
   for (std::uint32_t t = 0; t < needs_.size(); ++t) {
     if (needs_[t] == WorkspaceNeed{}) continue;
-    specs.push_back({"workspace of " + plan.graph.name(TaskId{t}), align(needs_[t].blas) + align(needs_[t].lt),
-                     kAlignment, {TaskId{t}}});
+    specs.push_back({"workspace of " + plan.graph.name(TaskId{t}),
+                     align(needs_[t].blas) + align(needs_[t].lt),
+                     kAlignment,
+                     {TaskId{t}}});
   }
   if (specs.empty()) return;
-  const Reachability order(happens_before_graph(plan.graph, plan.schedule));
+  const TaskGraph order = happens_before_graph(plan.graph, plan.schedule);
   const MemoryPlan placed = plan_memory(specs, order, plan.schedule.launch_order);
   for (std::size_t i = 0; i < specs.size(); ++i) offsets_[specs[i].uses[0].index()] = placed.offsets[i];
   memory_.emplace(placed.arena_bytes, device);

@@ -12,14 +12,15 @@
 
 namespace nimble::cuda {
 
-// PyTorch keeps one workspace for cuBLAS and one for cuBLASLt for each (handle, stream) and never asks for it again,
-// so a memory plan does not see them. Here they are found, placed and lent to the tasks that use them.
+// PyTorch keeps one workspace for cuBLAS and one for cuBLASLt for each (handle, stream) and never asks for it
+// again, so a memory plan does not see them. Here they are found, placed and lent to the tasks that use them.
 struct WorkspaceNeed {
   std::uint64_t blas = 0, lt = 0;  // bytes
   friend bool operator==(const WorkspaceNeed&, const WorkspaceNeed&) = default;
 };
 
-// Watches, on one thread and one stream, which tasks ask for a workspace. What was there before comes back at the end.
+// Watches, on one thread and one stream, which tasks ask for a workspace. What was there before comes back at
+// the end.
 class WorkspaceProbe {
  public:
   explicit WorkspaceProbe(cudaStream_t stream);
@@ -38,10 +39,12 @@ class WorkspaceProbe {
   c10::DataPtr blas_before_, lt_before_;
 };
 
-// Takes out the workspaces that PyTorch keeps for these streams: the driver gives a dead stream's handle to the next.
+// Takes out the workspaces that PyTorch keeps for these streams: the driver gives a dead stream's handle to
+// the next.
 void forget_workspaces(std::span<const cudaStream_t> streams);
 
-// The workspaces of one schedule, in memory of their own: two tasks share one only if the schedule orders them.
+// The workspaces of one schedule, in memory of their own: two tasks share one only if the schedule orders
+// them.
 class BlasWorkspaces {
  public:
   BlasWorkspaces(const ExecutionPlan& plan, std::vector<WorkspaceNeed> needs, c10::Device device);
@@ -75,8 +78,8 @@ class BlasWorkspaces {
   };
 
  private:
-  std::vector<WorkspaceNeed> needs_;       // by task
-  std::vector<std::uint64_t> offsets_;     // by task
+  std::vector<WorkspaceNeed> needs_;    // by task
+  std::vector<std::uint64_t> offsets_;  // by task
   std::optional<Arena> memory_;
 };
 

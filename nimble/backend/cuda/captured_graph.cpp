@@ -36,6 +36,12 @@ class Capture {
   bool finished_ = false;
 };
 
+// PyTorch may have made workspaces for the streams of the capture, which are about to go.
+struct ForgetWorkspaces {
+  std::span<const cudaStream_t> streams;
+  ~ForgetWorkspaces() { forget_workspaces(streams); }
+};
+
 // Something that a task did may have ended the capture without any error where it happened.
 void check_still_capturing(cudaStream_t stream, const Program& program, TaskId task) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -55,6 +61,7 @@ CapturedGraph::CapturedGraph(DeviceProgram& program, std::vector<cudaStream_t> s
   const BlasWorkspaces::Lender lender(*workspaces_);
   Graph graph;
   {
+    const ForgetWorkspaces forget{streams};
     const PrivatePool::Use use(pool_, streams);
     BoundProgram::Lane lane;
     Capture capture(origin.get());
@@ -68,7 +75,6 @@ CapturedGraph::CapturedGraph(DeviceProgram& program, std::vector<cudaStream_t> s
     graph = capture.finish();
     unplanned_ = lane.unplanned();
   }
-  forget_workspaces(streams);
   program.bound().release_given();
   executable_ = instantiate(graph, origin.get());
   check(cudaStreamSynchronize(origin.get()), "cudaStreamSynchronize");

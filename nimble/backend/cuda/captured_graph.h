@@ -19,12 +19,14 @@ using IssueTask = c10::function_ref<void(TaskId, cudaStream_t)>;
 // Issues all tasks, starting from and coming back to the given stream.
 using IssueAll = c10::function_ref<void(cudaStream_t origin, IssueTask)>;
 
-// A program captured into one CUDA graph, with what the graph needs to stay right: memory beside the plan, and the
-// random generators. The capture is of this thread alone; other threads allocate and launch meanwhile. A failed
-// capture leaves nothing behind: Error says which task failed, and the next capture works.
+// A program captured into one CUDA graph, with what the graph needs to stay right: memory beside the plan,
+// and the random generators. The capture is of this thread alone; other threads allocate and launch
+// meanwhile. A failed capture leaves nothing behind: Error says which task failed, and the next capture
+// works.
 class CapturedGraph {
  public:
-  // `streams` are the streams that `issue_all` uses besides its origin. The program must be warm, on this thread.
+  // `streams` are the streams that `issue_all` uses besides its origin. The program must be warm, on this
+  // thread.
   CapturedGraph(DeviceProgram& program, std::vector<cudaStream_t> streams, IssueAll issue_all);
 
   // On the current stream, which is `stream`.
@@ -40,8 +42,8 @@ class CapturedGraph {
   std::uint64_t unplanned_ = 0;
 };
 
-// Captures and what prepares them happen one after the other in the whole process: a PyTorch generator can be captured
-// by one thread at a time.
+// Captures and what prepares them happen one after the other in the whole process: a PyTorch generator can be
+// captured by one thread at a time.
 std::unique_lock<std::mutex> one_capture_at_a_time();
 
 }  // namespace nimble::cuda

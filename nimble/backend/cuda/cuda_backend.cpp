@@ -41,7 +41,8 @@ bool cuda_available() { return c10::cuda::device_count() > 0; }
 Backend& cuda_backend() {
   if (!cuda_available()) {
     throw Error(
-        "[nimble::compile] no CUDA device was found: there is none, its driver does not work, or CUDA_VISIBLE_DEVICES "
+        "[nimble::compile] no CUDA device was found: there is none, its driver does not work, or "
+        "CUDA_VISIBLE_DEVICES "
         "hides it. Move the model and its inputs to the CPU");
   }
   static CudaBackend backend;

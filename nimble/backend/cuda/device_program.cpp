@@ -9,7 +9,7 @@
 #include <cstring>
 #include <unordered_set>
 
-#include "nimble/backend/cuda/written_state.h"
+#include "nimble/torch/outside_state.h"
 
 namespace nimble::cuda {
 namespace {
@@ -54,7 +54,8 @@ DeviceProgram::DeviceProgram(ExecutionPlan plan, BindOptions options)
       arena_bytes_(align(plan_.schedule.memory.arena_bytes)),
       places_(place_inputs_and_results()),
       arena_(std::make_shared<Arena>(
-          places_.empty() ? arena_bytes_ : places_.back().offset + places_.back().range.end - places_.back().range.begin,
+          places_.empty() ? arena_bytes_
+                          : places_.back().offset + places_.back().range.end - places_.back().range.begin,
           device_)),
       bound_(plan_.program, addresses()),
       scalars_(program()) {
@@ -150,8 +151,8 @@ Tensors DeviceProgram::copy_out(std::span<const at::Tensor> inputs, cudaStream_t
     }
   }
   std::vector<std::pair<BufferId, c10::Storage>> fresh;
-  Tensors outputs = collect_outputs(program(), inputs,
-                                    [&](BufferId id) { return result_storage(id, fresh, stream); });
+  Tensors outputs =
+      collect_outputs(program(), inputs, [&](BufferId id) { return result_storage(id, fresh, stream); });
   bound_.bump_versions(inputs);
   return outputs;
 }
@@ -159,7 +160,8 @@ Tensors DeviceProgram::copy_out(std::span<const at::Tensor> inputs, cudaStream_t
 c10::Storage DeviceProgram::result_storage(BufferId id, std::vector<std::pair<BufferId, c10::Storage>>& fresh,
                                            cudaStream_t stream) {
   // Outputs that share memory share its copy as well.
-  const auto known = std::find_if(fresh.begin(), fresh.end(), [&](const auto& entry) { return entry.first == id; });
+  const auto known =
+      std::find_if(fresh.begin(), fresh.end(), [&](const auto& entry) { return entry.first == id; });
   if (known != fresh.end()) return known->second;
   const Buffer& buffer = program().buffer(id);
   const c10::Storage& own = bound_.storage_of(id);
@@ -170,8 +172,9 @@ c10::Storage DeviceProgram::result_storage(BufferId id, std::vector<std::pair<Bu
   } else if (options_.alias_outputs) {
     if (buffer.outside.defined()) return own;
     // The arena lives as long as anybody looks at a result in it.
-    result = c10::Storage(c10::Storage::use_byte_size_t(), buffer.bytes,
-                          c10::DataPtr(own.mutable_data(), new std::shared_ptr<Arena>(arena_), &keep_alive, device_));
+    result = c10::Storage(
+        c10::Storage::use_byte_size_t(), buffer.bytes,
+        c10::DataPtr(own.mutable_data(), new std::shared_ptr<Arena>(arena_), &keep_alive, device_));
   } else {
     const auto bytes = static_cast<std::int64_t>(buffer.bytes);
     result = at::empty({bytes}, at::TensorOptions(buffer.device).dtype(at::kByte)).storage();
@@ -208,13 +211,14 @@ void DeviceProgram::issue(TaskId id, cudaStream_t stream, BoundProgram::Lane& la
 void DeviceProgram::settle_results(cudaStream_t stream) {
   for (const Place& place : places_) {
     const c10::Storage& elsewhere = bound_.given(place.buffer);
-    if (elsewhere) copy(arena_->data() + place.offset, elsewhere.data(), program().buffer(place.buffer).bytes, stream);
+    if (elsewhere)
+      copy(arena_->data() + place.offset, elsewhere.data(), program().buffer(place.buffer).bytes, stream);
   }
 }
 
 void DeviceProgram::warm_up() {
   const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
-  WrittenState before(program());
+  const OutsideState before = OutsideState::save(program(), {});
   std::vector<WorkspaceNeed> needs(program().tasks.size());
   {
     const BlasWorkspaces no_workspaces(plan_, {}, device_);

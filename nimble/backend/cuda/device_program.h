@@ -12,8 +12,8 @@
 
 namespace nimble::cuda {
 
-// A program in device memory, before it is decided how its tasks are launched: planned memory, places for inputs and
-// results that never move, and the ways in and out of them.
+// A program in device memory, before it is decided how its tasks are launched: planned memory, places for
+// inputs and results that never move, and the ways in and out of them.
 class DeviceProgram {
  public:
   // Its device must be the current one.
@@ -29,15 +29,17 @@ class DeviceProgram {
   BoundProgram& bound() { return bound_; }
   const std::shared_ptr<const BlasWorkspaces>& workspaces() const { return workspaces_; }
 
-  // Runs all tasks once on the current stream and undoes what that changed outside. Libraries choose their kernels
-  // here, for this thread, and show which tasks need a workspace. Inputs must be in place.
+  // Runs all tasks once on the current stream and undoes what that changed outside. Libraries choose their
+  // kernels here, for this thread, and show which tasks need a workspace. Inputs must be in place.
   void warm_up();
   bool is_warm() const { return workspaces_ != nullptr; }
 
   // Issues one task on `stream`. Errors name the task, its operator and the user's source line.
-  void issue(TaskId task, cudaStream_t stream, BoundProgram::Lane& lane, const BlasWorkspaces::Lender& lender);
+  void issue(TaskId task, cudaStream_t stream, BoundProgram::Lane& lane,
+             const BlasWorkspaces::Lender& lender);
 
-  // After the last task: brings home what a task made elsewhere because it asked for another size than recorded.
+  // After the last task: brings home what a task made elsewhere because it asked for another size than
+  // recorded.
   void settle_results(cudaStream_t stream);
 
   // Whether a number that kernels take from host memory is other than at the last call.
@@ -47,8 +49,8 @@ class DeviceProgram {
   void copy_in(std::span<const at::Tensor> inputs, cudaStream_t stream);
   Tensors copy_out(std::span<const at::Tensor> inputs, cudaStream_t stream);
 
-  // While it lives, this program's memory is used on `stream`. That starts, on the device, when the use before has
-  // ended, whatever stream that was on.
+  // While it lives, this program's memory is used on `stream`. That starts, on the device, when the use
+  // before has ended, whatever stream that was on.
   class Use {
    public:
     Use(DeviceProgram& program, cudaStream_t stream);
@@ -96,7 +98,7 @@ class DeviceProgram {
   HostScalars scalars_;
   std::vector<InputCopy> input_copies_;
   std::shared_ptr<const BlasWorkspaces> workspaces_;  // known once warm; graphs share it
-  Event done_;  // the last use of the memory
+  Event done_;                                        // the last use of the memory
 };
 
 }  // namespace nimble::cuda

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "nimble/core/error.h"
+#include "nimble/torch/outside_state.h"
 
 namespace nimble::cuda {
 namespace {
@@ -31,13 +31,9 @@ std::vector<at::Generator> generators_of(const Program& program) {
   std::vector<at::Generator> generators;
   for (const Task& task : program.tasks) {
     if (!task.random) continue;
-    at::Generator generator;
-    for (const Operand& argument : task.arguments) {
-      const auto* value = std::get_if<c10::IValue>(&argument);
-      if (value && value->isGenerator()) generator = value->toGenerator();
-    }
-    if (!generator.defined()) generator = at::cuda::detail::getDefaultCUDAGenerator(program.device().index());
-    if (std::find(generators.begin(), generators.end(), generator) == generators.end()) generators.push_back(generator);
+    const at::Generator generator = generator_of(task.arguments, program.device());
+    if (std::find(generators.begin(), generators.end(), generator) == generators.end())
+      generators.push_back(generator);
   }
   return generators;
 }

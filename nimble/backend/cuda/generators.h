@@ -14,11 +14,11 @@ namespace nimble::cuda {
 // The CUDA generators that a program's random tasks draw from, each once.
 std::vector<at::Generator> generators_of(const Program& program);
 
-// Lets a graph draw what eager code would draw next. A captured kernel reads seed and offset from device memory; here
-// that memory belongs to the graph alone, so graphs that draw may run at the same time.
+// Lets a graph draw what eager code would draw next. A captured kernel reads seed and offset from device
+// memory; here that memory belongs to the graph alone, so graphs that draw may run at the same time.
 //
-// PyTorch has one flag per generator that says "capturing"; it is up only while a random task is being captured. A
-// draw by another thread in that moment throws PyTorch's own error.
+// PyTorch has one flag per generator that says "capturing"; it is up only while a random task is being
+// captured. A draw by another thread in that moment throws PyTorch's own error.
 class GraphGenerators {
  public:
   explicit GraphGenerators(const Program& program);
@@ -35,8 +35,8 @@ class GraphGenerators {
     GraphGenerators& generators_;
   };
 
-  // Tells the graph, on the current stream, where in the sequence its next launch starts, and moves the generators
-  // past what it will draw.
+  // Tells the graph, on the current stream, where in the sequence its next launch starts, and moves the
+  // generators past what it will draw.
   void advance();
 
  private:

@@ -43,6 +43,8 @@ class GraphExecutable final : public Executable {
     return program_.copy_out(inputs, stream);
   }
 
+  void wait() override { program_.wait_until_idle(); }
+
   ExecutableReport report() const override {
     ExecutableReport report = program_.report();
     if (graph_) report.unplanned_allocations = graph_->unplanned_allocations();

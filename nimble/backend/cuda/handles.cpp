@@ -15,7 +15,8 @@ void check(cudaError_t status, const char* call) {
 
 Stream::Stream(int priority) {
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority), "cudaStreamCreateWithPriority");
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
+        "cudaStreamCreateWithPriority");
   handle_ = decltype(handle_)(stream);
 }
 
@@ -46,7 +47,8 @@ float Event::milliseconds_since(const Event& start) const {
 
 GraphExec instantiate(const Graph& graph, cudaStream_t stream) {
   cudaGraphExec_t executable = nullptr;
-  check(cudaGraphInstantiate(&executable, graph.get(), cudaGraphInstantiateFlagUseNodePriority), "cudaGraphInstantiate");
+  check(cudaGraphInstantiate(&executable, graph.get(), cudaGraphInstantiateFlagUseNodePriority),
+        "cudaGraphInstantiate");
   GraphExec owned(executable);
   check(cudaGraphUpload(executable, stream), "cudaGraphUpload");
   return owned;

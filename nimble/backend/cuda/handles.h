@@ -9,8 +9,8 @@ namespace nimble::cuda {
 // Throws nimble::Error that names the call, and clears the error so that the next call does not see it again.
 void check(cudaError_t status, const char* call);
 
-// A handle of the CUDA runtime, destroyed with its owner. Errors on destruction are ignored: at exit the driver may
-// already be gone.
+// A handle of the CUDA runtime, destroyed with its owner. Errors on destruction are ignored: at exit the
+// driver may already be gone.
 template <class Handle, cudaError_t (*destroy)(Handle)>
 class Owned {
  public:
@@ -32,8 +32,8 @@ class Owned {
   Handle handle_ = nullptr;
 };
 
-// A stream that does not wait for the legacy default stream. PyTorch's own pool has 32 of them for each device; a
-// schedule may need more, all different.
+// A stream that does not wait for the legacy default stream. PyTorch's own pool has 32 of them for each
+// device; a schedule may need more, all different.
 class Stream {
  public:
   explicit Stream(int priority = 0);
@@ -49,7 +49,8 @@ class Event {
   explicit Event(Timing timing = Timing::kOff);
 
   void record(cudaStream_t stream);
-  // As a node of the graph being captured: it is recorded at each launch, and can be read outside of the graph.
+  // As a node of the graph being captured: it is recorded at each launch, and can be read outside of the
+  // graph.
   void record_in_graph(cudaStream_t stream);
   void make_wait(cudaStream_t stream) const;
   void synchronize() const;

@@ -8,7 +8,6 @@
 #include <map>
 #include <string_view>
 
-#include "nimble/backend/cuda/written_state.h"
 #include "nimble/torch/record_error.h"
 
 namespace nimble::cuda {
@@ -40,9 +39,9 @@ std::vector<bool> moved_to_device(const Program& program) {
   }
   std::vector<bool> read(program.buffers.size());
   for (const Task& task : program.tasks) {
-    const bool writes_to_device = std::any_of(task.writes.begin(), task.writes.end(), [&](const TensorRef& ref) {
-      return program.buffer(ref.buffer).device.is_cuda();
-    });
+    const bool writes_to_device =
+        std::any_of(task.writes.begin(), task.writes.end(),
+                    [&](const TensorRef& ref) { return program.buffer(ref.buffer).device.is_cuda(); });
     for (const TensorRef& ref : task.reads) {
       const auto b = ref.buffer.index();
       const bool constant_index = indexes(task) && program.buffers[b].kind == BufferKind::kConstant;
@@ -55,6 +54,14 @@ std::vector<bool> moved_to_device(const Program& program) {
   }
   for (std::size_t b = 0; b < moved.size(); ++b) moved[b] = moved[b] && read[b];
   return moved;
+}
+
+at::Tensor bytes_of(const c10::Storage& storage) {
+  const TensorRef whole{.buffer = {},
+                        .sizes = {static_cast<std::int64_t>(storage.nbytes())},
+                        .strides = {1},
+                        .dtype = at::kByte};
+  return materialize(whole, storage);
 }
 
 [[noreturn]] void refuse(const Task& task, std::string why, std::string advice) {
@@ -83,8 +90,9 @@ void check_host_tensors(const Program& program) {
       }
     });
     if (!on_device) {
-      refuse(task, "it computes on the CPU in a function that runs on " + device.str(),
-             "Move its tensors to the GPU, or compute it before the compiled function and pass the result in");
+      refuse(
+          task, "it computes on the CPU in a function that runs on " + device.str(),
+          "Move its tensors to the GPU, or compute it before the compiled function and pass the result in");
     }
     each_ref([&](const TensorRef& ref) {
       if (!program.buffer(ref.buffer).device.is_cpu() || moved[ref.buffer.index()]) return;
@@ -93,8 +101,9 @@ void check_host_tensors(const Program& program) {
                "Copy before or after the compiled function, or pass the host tensor in as an argument");
       }
       if (!ref.sizes.empty()) {
-        refuse(task, "it mixes a CPU tensor " + to_string(ref) + " with tensors on " + device.str(),
-               "Move the CPU tensor to the GPU; only zero-dimensional CPU tensors can be used there as numbers");
+        refuse(
+            task, "it mixes a CPU tensor " + to_string(ref) + " with tensors on " + device.str(),
+            "Move the CPU tensor to the GPU; only zero-dimensional CPU tensors can be used there as numbers");
       }
     });
   }
@@ -156,8 +165,9 @@ void HostScalars::place(BoundProgram& bound) {
 bool HostScalars::update(std::span<const at::Tensor> inputs) {
   bool changed = !std::exchange(known_, true) && !sources_.empty();
   for (Source& source : sources_) {
-    const char* now = source.outside ? source.outside
-                                     : static_cast<const char*>(inputs[source.input].const_data_ptr()) + source.shift;
+    const char* now = source.outside
+                          ? source.outside
+                          : static_cast<const char*>(inputs[source.input].const_data_ptr()) + source.shift;
     if (std::memcmp(source.values.data(), now, source.values.size()) == 0) continue;
     std::memcpy(source.values.data(), now, source.values.size());
     changed = true;

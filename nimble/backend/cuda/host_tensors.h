@@ -11,8 +11,10 @@
 namespace nimble::cuda {
 
 // Host memory in a program that runs on a GPU. A captured graph does not see later changes of it, so:
-//  - an input on the host that is only copied to the GPU becomes an input on the GPU: the copy is made at each replay;
-//  - constant indices on the host become constants on the GPU, which is what eager code makes of them each time;
+//  - an input on the host that is only copied to the GPU becomes an input on the GPU: the copy is made at
+//  each replay;
+//  - constant indices on the host become constants on the GPU, which is what eager code makes of them each
+//  time;
 //  - zero-dimensional tensors are numbers to a kernel: their values are watched, see HostScalars;
 //  - everything else is refused, with RecordError.
 void check_host_tensors(const Program& program);

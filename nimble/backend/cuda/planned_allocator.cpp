@@ -93,7 +93,8 @@ void install_planned_allocator() {
     pytorch_allocator = caching::get();
     if (pytorch_allocator->name() == "cudaMallocAsync") {
       throw Error(
-          "[nimble::compile] PyTorch was told to allocate with cudaMallocAsync, whose memory cannot be planned. Leave "
+          "[nimble::compile] PyTorch was told to allocate with cudaMallocAsync, whose memory cannot be "
+          "planned. Leave "
           "'backend:cudaMallocAsync' out of PYTORCH_CUDA_ALLOC_CONF");
     }
     static auto* ours = new PlannedAllocator(pytorch_allocator);

@@ -8,13 +8,13 @@
 namespace nimble::cuda {
 
 // Puts an allocator of ours in front of PyTorch's CUDA allocator, once for the process. On threads without an
-// AllocationHook it hands every request straight on, so statistics, snapshots and settings stay PyTorch's. Throws
-// Error where PyTorch was told to use cudaMallocAsync.
+// AllocationHook it hands every request straight on, so statistics, snapshots and settings stay PyTorch's.
+// Throws Error where PyTorch was told to use cudaMallocAsync.
 void install_planned_allocator();
 
-// One block of device memory from which planned addresses are served, taken from PyTorch's caching allocator on the
-// current stream, so that it shows in torch.cuda.memory_allocated. Whoever owns it waits for its last use before
-// letting go.
+// One block of device memory from which planned addresses are served, taken from PyTorch's caching allocator
+// on the current stream, so that it shows in torch.cuda.memory_allocated. Whoever owns it waits for its last
+// use before letting go.
 class Arena {
  public:
   Arena(std::size_t bytes, c10::Device device);

@@ -7,8 +7,8 @@
 
 namespace nimble::cuda {
 
-// A pool of PyTorch's caching allocator for what a capture allocates beside the plan. Its memory is nobody else's for
-// as long as the pool lives, so a graph may go on using blocks that were freed after the capture.
+// A pool of PyTorch's caching allocator for what a capture allocates beside the plan. Its memory is nobody
+// else's for as long as the pool lives, so a graph may go on using blocks that were freed after the capture.
 class PrivatePool {
  public:
   explicit PrivatePool(c10::DeviceIndex device);

@@ -9,16 +9,16 @@
 
 namespace nimble::cuda {
 
-// The CUDA streams and events of one schedule, and the one way in which its tasks are put on them: under a capture
-// this makes the graph, otherwise it runs the schedule.
+// The CUDA streams and events of one schedule, and the one way in which its tasks are put on them: under a
+// capture this makes the graph, otherwise it runs the schedule.
 class ScheduleStreams {
  public:
   explicit ScheduleStreams(const Schedule& schedule);
 
   using IssueTask = c10::function_ref<void(TaskId, cudaStream_t)>;
 
-  // Issues all tasks in launch order: every stream starts after what `origin` did so far, and `origin` goes on after
-  // all of them. A schedule of one stream runs on `origin` itself.
+  // Issues all tasks in launch order: every stream starts after what `origin` did so far, and `origin` goes
+  // on after all of them. A schedule of one stream runs on `origin` itself.
   void issue(const Schedule& schedule, cudaStream_t origin, IssueTask issue_task);
 
   // Those that issue() uses besides `origin`.

@@ -27,7 +27,8 @@ class StreamExecutable final : public Executable {
   Tensors replay(std::span<const at::Tensor> inputs) override {
     const c10::cuda::CUDAGuard on_device(program_.device());
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
-    // Memory that a task made elsewhere is used across streams, so it is let go only when all of them are through.
+    // Memory that a task made elsewhere is used across streams, so it is let go only when all of them are
+    // through.
     program_.wait_until_idle();
     program_.bound().release_given();
     const DeviceProgram::Use use(program_, stream);
@@ -52,6 +53,8 @@ class StreamExecutable final : public Executable {
     program_.settle_results(stream);
     return program_.copy_out(inputs, stream);
   }
+
+  void wait() override { program_.wait_until_idle(); }
 
   ExecutableReport report() const override {
     ExecutableReport report = program_.report();

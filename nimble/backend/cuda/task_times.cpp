@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "nimble/backend/cuda/captured_graph.h"
-#include "nimble/backend/cuda/written_state.h"
+#include "nimble/torch/outside_state.h"
 
 namespace nimble::cuda {
 
@@ -31,19 +31,18 @@ std::vector<Nanoseconds> task_times(DeviceProgram& program, std::span<const at::
     }
   });
 
-  WrittenState before(program.program());
+  const OutsideState before = OutsideState::save(program.program(), {});
   std::vector<std::vector<float>> milliseconds(order.size());
   for (std::size_t run = 0; run <= kRuns; ++run) {
     program.copy_in(inputs, stream);  // a program may write to its inputs
     graph.launch(stream);
-    between.back().synchronize();
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     if (run == 0) continue;
     for (std::size_t i = 0; i < order.size(); ++i) {
       milliseconds[i].push_back(between[i + 1].milliseconds_since(between[i]));
     }
   }
   before.restore();
-  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // before the graph goes
 
   std::vector<Nanoseconds> times(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
