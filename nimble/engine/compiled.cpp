@@ -36,15 +36,63 @@ bool outside_unmoved(const Program& program) {
   return true;
 }
 
+// The first result in which a replay differs from eager, bit by bit; empty if none does.
+std::string mismatch(const Program& program, const Tensors& replayed, const Tensors& eager) {
+  if (replayed.size() != eager.size()) return "another number of results the next time";
+  std::set<BufferId> written;
+  for (const Task& task : program.tasks) {
+    for (const TensorRef& ref : task.writes) written.insert(ref.buffer);
+  }
+  for (std::size_t i = 0; i < eager.size(); ++i) {
+    // torch.empty returned as it is has no values to compare.
+    const BufferId id = program.outputs[i].ref.buffer;
+    const bool filled = program.buffer(id).kind != BufferKind::kInternal || written.contains(id);
+    if (filled && !same_bits(replayed[i], eager[i])) {
+      return "result " + std::to_string(i) + " of the replay differs from eager's";
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 bool is_recording() { return recording_depth > 0; }
 
+struct Recording {
+  Tensors outputs;
+  std::shared_ptr<const Program> program;  // null if refused
+  std::unique_ptr<OutsideGuard> guard;
+  std::shared_ptr<HostNote> note;
+  std::string refusal;
+  OutsideState undo;        // what to put back if this was no real call
+  bool wants_grad = false;  // the results are part of an autograd graph
+  double milliseconds = 0;
+};
+
 class Entry {
  public:
-  enum class State { kRecorded, kReady, kEager };
+  enum class State {
+    kRecorded,    // the next call is run both ways
+    kMismatched,  // they differed: the next call is recorded again, to find out why
+    kReady,
+    kEager,
+  };
 
   explicit Entry(Signature signature) : signature(std::move(signature)) {}
+
+  void adopt(Recording&& recording) {
+    state = State::kRecorded;
+    program = std::move(recording.program);
+    guard = std::move(recording.guard);
+    note = std::move(recording.note);
+    choice = {};
+    outside_storages.clear();
+    for (const Buffer& buffer : program->buffers) {
+      if (buffer.kind == BufferKind::kExternal) {
+        outside_storages.insert(buffer.outside.storage().unsafeGetStorageImpl());
+      }
+    }
+  }
 
   bool holds() const { return (!program || outside_unmoved(*program)) && (!guard || guard->holds()); }
 
@@ -70,17 +118,6 @@ class Entry {
   std::uint64_t replays = 0;
   int recordings = 1;
   double record_milliseconds = 0;
-};
-
-struct Compiled::Recording {
-  Tensors outputs;
-  std::shared_ptr<const Program> program;  // null if refused
-  std::unique_ptr<OutsideGuard> guard;
-  std::shared_ptr<HostNote> note;
-  std::string refusal;
-  OutsideState undo;        // what to put back if this was no real call
-  bool wants_grad = false;  // the results are part of an autograd graph
-  double milliseconds = 0;
 };
 
 Compiled::Compiled(CompileOptions options) : options_(std::move(options)) {}
@@ -165,19 +202,24 @@ CallResult Compiled::call(const Tensors& inputs, std::int64_t variant, Host& hos
   std::unique_lock preparing(preparing_, std::try_to_lock);
   if (!preparing) return eagerly();
   if (!entry) return {first_call(inputs, variant, host, Mode::kCall).second, false, nullptr};
-  return {check(entry, inputs, host, Mode::kCall), false, nullptr};
+  return {advance(entry, inputs, host, Mode::kCall), false, nullptr};
 }
 
-Compiled::Recording Compiled::record(const Tensors& inputs, Host& host, Mode mode) {
+Tensors Compiled::advance(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode) {
+  if (entry->state == Entry::State::kMismatched) return record_again(entry, inputs, host, mode);
+  return check(entry, inputs, host, mode);
+}
+
+Recording Compiled::record(const Tensors& inputs, Host& host, Mode mode) {
   const auto start = Clock::now();
   const bool throws = options_.strict || mode == Mode::kPrepare;
   Recording recording;
-  for (const at::Tensor& input : inputs) backend_for(input.device()).watch_allocations();
-  if (inputs.empty()) cpu_backend().watch_allocations();
   ProgramBuilder builder(inputs, throws ? ProgramBuilder::OnRefusal::kThrow : ProgramBuilder::OnRefusal::kRemember,
                          host.outside());
   if (mode == Mode::kPrepare) builder.keep_before_change(&recording.undo);
   try {
+    cpu_backend().watch_allocations();
+    if (cuda_available()) cuda_backend().watch_allocations();
     // Autocast keeps casted weights for a while; a recording must see them made, and must not see them kept.
     at::autocast::clear_cache();
     {
@@ -261,21 +303,15 @@ std::pair<std::shared_ptr<Entry>, Tensors> Compiled::first_call(const Tensors& i
     give_up(*entry, recording.refusal, host, mode, false);
     return {entry, std::move(recording.outputs)};
   }
-  entry->program = std::move(recording.program);
-  entry->guard = std::move(recording.guard);
-  entry->note = std::move(recording.note);
-  for (const Buffer& buffer : entry->program->buffers) {
-    if (buffer.kind == BufferKind::kExternal) {
-      entry->outside_storages.insert(buffer.outside.storage().unsafeGetStorageImpl());
-    }
-  }
+  Tensors outputs = std::move(recording.outputs);
+  entry->adopt(std::move(recording));
   insert(entry, host);
-  return {entry, std::move(recording.outputs)};
+  return {entry, std::move(outputs)};
 }
 
-// Runs one call both ways, on the same state, and leaves the state as the eager run does.
+// Runs one call both ways, on the same state, and leaves the state as the eager run does. The eager run is not
+// watched: some of PyTorch's composite operators take another path while a dispatch mode is active.
 Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode) {
-  constexpr int kRecordings = 3;  // a first call may set things up once that later calls find ready
   const std::lock_guard replaying(entry->replaying);
   const OutsideState before = OutsideState::save(*entry->program, inputs);
   Tensors replayed;
@@ -296,57 +332,60 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
   for (at::Tensor& tensor : replayed) tensor = tensor.detach().clone();
   before.restore();
 
-  Recording again = record(inputs, host, mode);
+  Tensors outputs = host.run(inputs);
+  const auto put_back = c10::make_scope_exit([&] {
+    if (mode == Mode::kPrepare) before.restore();
+  });
   {
     const std::lock_guard lock(mutex_);
     ++stats_.validations;
   }
+  if (failure.empty()) failure = mismatch(*entry->program, replayed, outputs);
+  if (const auto note = host.note(); failure.empty() && entry->note && !entry->note->same_as(*note)) {
+    failure = "a result that is no tensor was something else the next time";
+  }
+  if (failure.empty()) {
+    if (const auto changed = after_replay.difference(before.save_again())) {
+      failure = "the replay left " + *changed + " in another state than eager does";
+    }
+  }
+  if (failure.empty()) {
+    entry->state = Entry::State::kReady;
+    ++entry->replays;
+    const std::lock_guard lock(mutex_);
+    last_used_ = entry;
+  } else {
+    entry->state = Entry::State::kMismatched;
+    entry->reason = failure;
+    host.log("[nimble::check] " + failure + "; recording once more");
+  }
+  return outputs;
+}
+
+// A replay differed from eager. If a second recording differs from the first, the function changed on the host in
+// between: perhaps it set something up once, so the new recording gets its chance, but not for ever. If it does not
+// differ, the replay itself cannot be trusted.
+Tensors Compiled::record_again(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode) {
+  constexpr int kRecordings = 3;
+  const std::lock_guard replaying(entry->replaying);
+  Recording again = record(inputs, host, mode);
+  again.undo.restore();
   Tensors outputs = std::move(again.outputs);
-  const auto put_back = c10::make_scope_exit([&] { again.undo.restore(); });
   if (!again.program) {
     give_up(*entry, again.wants_grad ? "its results require grad" : again.refusal, host, mode, false);
     return outputs;
   }
   auto difference = first_difference(*entry->program, *again.program);
-  if (!difference && entry->note && !entry->note->same_as(*again.note)) {
-    difference = "a result that is no tensor was something else the next time";
-  }
-  if (difference) {
-    if (entry->recordings >= kRecordings) {
-      give_up(*entry, "[nimble::check] the function does something else at each call: " + *difference +
-                          ". What changes on the host cannot be replayed; pass it in as a tensor", host, mode, true);
-      return outputs;
-    }
+  if (!difference && entry->note && !entry->note->same_as(*again.note)) difference = entry->reason;
+  if (!difference) {
+    give_up(*entry, "[nimble::check] " + entry->reason, host, mode, true);
+  } else if (++entry->recordings >= kRecordings) {
+    give_up(*entry, "[nimble::check] the function does something else at each call: " + *difference +
+                        ". What changes on the host cannot be replayed; pass it in as a tensor", host, mode, true);
+  } else {
     host.log("[nimble::check] recorded anew: " + *difference);
-    entry->program = again.program;
-    entry->guard = std::move(again.guard);
-    entry->note = std::move(again.note);
-    entry->choice = {};
-    ++entry->recordings;
-    return outputs;
+    entry->adopt(std::move(again));
   }
-  if (!failure.empty()) {
-    give_up(*entry, failure, host, mode, true);
-    return outputs;
-  }
-  for (std::size_t i = 0; i < replayed.size() && failure.empty(); ++i) {
-    if (!same_bits(replayed[i], outputs[i])) {
-      failure = "[nimble::check] result " + std::to_string(i) + " of the replay differs from eager's";
-    }
-  }
-  if (failure.empty()) {
-    if (const auto changed = after_replay.difference(before.save_again())) {
-      failure = "[nimble::check] the replay left " + *changed + " in another state than eager does";
-    }
-  }
-  if (!failure.empty()) {
-    give_up(*entry, failure, host, mode, true);
-    return outputs;
-  }
-  entry->state = Entry::State::kReady;
-  ++entry->replays;
-  const std::lock_guard lock(mutex_);
-  last_used_ = entry;
   return outputs;
 }
 
@@ -355,7 +394,9 @@ void Compiled::prepare(const Tensors& inputs, std::int64_t variant, Host& host) 
   const std::lock_guard preparing(preparing_);
   auto entry = find(inputs, variant);
   if (!entry) entry = first_call(inputs, variant, host, Mode::kPrepare).first;
-  while (entry->state == Entry::State::kRecorded) check(entry, inputs, host, Mode::kPrepare);
+  while (entry->state == Entry::State::kRecorded || entry->state == Entry::State::kMismatched) {
+    advance(entry, inputs, host, Mode::kPrepare);
+  }
   if (entry->state == Entry::State::kEager) throw RecordError("[nimble::prepare] " + entry->reason);
 }
 
@@ -413,6 +454,10 @@ std::string Compiled::explain() const {
       continue;
     }
     text << "  recorded       " << entry->program->tasks.size() << " tasks in " << entry->record_milliseconds << " ms\n";
+    if (entry->state == Entry::State::kMismatched) {
+      text << "  mismatch       " << entry->reason << "; the next call is recorded again\n";
+      continue;
+    }
     if (entry->state == Entry::State::kRecorded) {
       text << "  next           the next call is run both ways and compared\n";
       continue;
