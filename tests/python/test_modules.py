@@ -77,6 +77,12 @@ class TestIsAModule:
             assert_same(outer(x), model(x).softmax(1))
         assert sum(p.numel() for p in outer.parameters()) == sum(p.numel() for p in model.parameters())
 
+    def test_an_empty_module_inside(self):
+        model = nn.Sequential(nn.Linear(3, 3), nn.Sequential())
+        fast = nimble.compile(model, strict=True).prepare(torch.randn(1, 3))
+        x = torch.randn(1, 3)
+        assert_same(replay(fast, x), model(x))
+
     def test_original_stays_usable(self):
         model = small_model()
         x = picture()
