@@ -18,7 +18,8 @@ elif [[ -z $nvcc ]]; then
   options+=(-DNIMBLE_CUDA=OFF)
   say "nvcc not found: building without CUDA"
 else
-  options+=(-DNIMBLE_CUDA=ON -DCMAKE_CUDA_COMPILER="$nvcc")
+  options+=(-DNIMBLE_CUDA=ON)
+  export CUDACXX=$nvcc
 fi
 
 # Ninja runs CMake again when a CMakeLists.txt changes, so CMake has to be called only for new options.

@@ -1,24 +1,22 @@
 #!/usr/bin/env bash
-# Builds the libFuzzer harnesses of tests/fuzz with clang and runs each for FUZZ_SECONDS, starting from the examples.
-# What they find is kept in build-fuzz/corpus, so that the next run goes on from there.
+# Builds the libFuzzer harnesses of tests/fuzz with clang and runs each for FUZZ_SECONDS, from its corpus there. What
+# they find is kept in build-fuzz/corpus, so that the next run goes on from there; crashes lie in build-fuzz/crashes.
 source "$(dirname "$0")/common.sh"
 
 scripts/packages.sh clang++
-CXX=clang++ scripts/build.sh build-fuzz -DNIMBLE_FUZZ=ON -DNIMBLE_TORCH=OFF -DNIMBLE_PYTHON=OFF -DNIMBLE_TESTS=OFF \
-  -DNIMBLE_BENCHMARKS=OFF
+CXX=clang++ scripts/build.sh build-fuzz -DNIMBLE_FUZZ=ON -DNIMBLE_TORCH=OFF -DNIMBLE_TESTS=OFF -DNIMBLE_BENCHMARKS=OFF
 
-shopt -s nullglob
-harnesses=(build-fuzz/tests/fuzz/fuzz_*)
+seconds=${FUZZ_SECONDS:-300}
+mkdir -p build-fuzz/crashes
 status=0
-ran=0
-for harness in "${harnesses[@]}"; do
-  [[ -f $harness && -x $harness ]] || continue
-  ran=$((ran + 1))
-  name=$(basename "$harness")
-  mkdir -p "build-fuzz/corpus/$name" "build-fuzz/crashes"
-  say "$name for ${FUZZ_SECONDS:-300} seconds"
-  "$harness" -max_total_time="${FUZZ_SECONDS:-300}" -artifact_prefix="build-fuzz/crashes/$name-" -print_final_stats=1 \
-    "build-fuzz/corpus/$name" examples/graphs || status=1
+for source in tests/fuzz/fuzz_*_reader.cpp; do
+  name=$(basename "$source" .cpp)
+  format=${name#fuzz_}
+  seeds=tests/fuzz/${format%_reader}_corpus
+  found=build-fuzz/corpus/$name
+  mkdir -p "$found"
+  say "$name for $seconds seconds"
+  "build-fuzz/tests/fuzz/$name" -max_total_time="$seconds" -dict=tests/fuzz/formats.dict -print_final_stats=1 \
+    -artifact_prefix="build-fuzz/crashes/$name-" "$found" "$seeds" || status=1
 done
-((ran)) || die "no harness fuzz_* in build-fuzz/tests/fuzz"
 exit "$status"

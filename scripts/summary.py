@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Counts the tests that CTest, GoogleTest and pytest wrote into one folder as JUnit XML.
 
-    summary.py FOLDER
+    summary.py FOLDER RUN...
 
-ctest.xml and pytest.xml are the two runs. Where a whole GoogleTest program is one CTest test, the program's
-own <name>.xml lies beside them and its cases are counted in place of that one. The last line is plain, for
-machines.
+A run is ctest or pytest, its results FOLDER/RUN.xml; without that file the run crashed. Where a whole
+GoogleTest program is one CTest test, the program's own <name>.xml lies beside them and its cases are counted
+in place of that one. The last line is plain, for machines.
 """
 
 from __future__ import annotations
@@ -41,10 +41,14 @@ def mentions(case: ElementTree.Element, text: str) -> bool:
 
 
 def cases_of(file: Path) -> list[ElementTree.Element]:
-    return list(ElementTree.parse(file).iter("testcase"))
+    try:
+        return list(ElementTree.parse(file).iter("testcase"))
+    except (FileNotFoundError, ElementTree.ParseError):
+        # The run crashed before it could write its results: that is a failure, not an absence of tests.
+        return [ElementTree.Element("testcase", name=file.stem, status="fail")]
 
 
-def ctest_cases(folder: Path) -> list[ElementTree.Element]:
+def cases_of_ctest(folder: Path) -> list[ElementTree.Element]:
     cases = []
     for case in cases_of(folder / "ctest.xml"):
         program = folder / f"{case.get('name')}.xml"
@@ -59,15 +63,13 @@ def describe(counts: Counter[str]) -> str:
     return f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
 
 
-def main(folder: Path) -> int:
-    runs = {"CTest": count(ctest_cases(folder))}
-    # The sanitized builds run no Python.
-    if (folder / "pytest.xml").exists():
-        runs["pytest"] = count(cases_of(folder / "pytest.xml"))
-    total = sum(runs.values(), Counter())
+def main(folder: Path, runs: list[str]) -> int:
+    cases = {"ctest": cases_of_ctest, "pytest": lambda folder: cases_of(folder / "pytest.xml")}
+    counts_of = {run: count(cases[run](folder)) for run in runs}
+    total = sum(counts_of.values(), Counter())
 
     print()
-    for name, counts in runs.items():
+    for name, counts in counts_of.items():
         print(f"{name:8}{describe(counts)}")
     if total["no gpu"]:
         print(f"{total['no gpu']} GPU tests were skipped: {NO_GPU}")
@@ -76,4 +78,4 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -29,5 +29,5 @@ mkdir -p "$results"
 status=0
 "${launcher[@]}" ctest --test-dir "$directory" --output-on-failure --parallel "$(nproc)" --label-exclude full \
   --output-junit "$results/ctest.xml" || status=1
-"$PYTHON" scripts/summary.py "$results" || status=1
+"$PYTHON" scripts/summary.py "$results" ctest || status=1
 exit "$status"

@@ -19,5 +19,5 @@ status=0
 ctest --test-dir build --output-on-failure --parallel "$(nproc)" --output-junit "$results/ctest.xml" \
   "${ctest_selection[@]}" || status=1
 PYTHONPATH=$PWD/build/python "$python" -m pytest --junitxml "$results/pytest.xml" "${pytest_selection[@]}" || status=1
-"$python" scripts/summary.py "$results" || status=1
+"$python" scripts/summary.py "$results" ctest pytest || status=1
 exit "$status"

@@ -2,6 +2,7 @@
 // the input or the command line is.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <iostream>
 #include <set>
@@ -30,6 +31,7 @@ constexpr const char* kExamples = R"(Examples:
   nimble-plan --verify schedule.json net.json          ... and check it later
   nimble-plan graphs/*.json --svg pictures             a table; pictures/<graph>.svg for each
 
+Of several graphs, --out, --dot, --trace and --svg name a folder; the files in it are named after the graphs.
 The file formats are described in docs/formats.md. Exit status: 0 if all went well, 1 if a schedule is wrong
 (each violation on its own line), 2 if the input or the command line is.)";
 
@@ -118,7 +120,6 @@ int main(int argc, char** argv) {
       ->type_name("max|N")
       ->capture_default_str();
   auto* verify = app.add_option("--verify", options.verify, "check this schedule instead of planning");
-  // Of several graphs these name a directory.
   app.add_option("--out", options.out, "write the schedule as JSON")->excludes(verify);
   app.add_option("--dot", options.dot, "write the schedule for Graphviz")->excludes(verify);
   app.add_option("--trace", options.trace, "write the predicted timeline for Perfetto")->excludes(verify);

@@ -7,20 +7,21 @@
 
 namespace nimble {
 
-// Answers the allocations of the task that is running. Matched by size in recorded order, so that an allocation that
-// does not happen again (a cache that is warm by now) does not shift the others.
+// Answers the allocations of the task that is running. Matched by size in recorded order, so that an
+// allocation that does not happen again (a cache that is warm by now) does not shift the others.
 class BoundProgram::Server final : public AllocationHook {
  public:
   struct Planned {
     std::size_t bytes;
+    c10::Device device;
     void* address;  // nullptr: a result that PyTorch's own allocator shall make
   };
 
   void begin(std::span<const Planned> planned) { planned_ = planned; }
 
-  void* serve(std::size_t bytes) override {
+  void* serve(std::size_t bytes, c10::Device device) override {
     for (std::size_t i = 0; i < planned_.size(); ++i) {
-      if (planned_[i].bytes != bytes) continue;
+      if (planned_[i].bytes != bytes || planned_[i].device != device) continue;
       void* address = planned_[i].address;
       planned_ = planned_.subspan(i + 1);
       return address;
@@ -28,7 +29,7 @@ class BoundProgram::Server final : public AllocationHook {
     ++unplanned;
     return nullptr;
   }
-  void allocated(void*, std::size_t) override {}
+  void allocated(void*, std::size_t, c10::Device) override {}
   void freed(void*) override {}
 
   std::uint64_t unplanned = 0;
@@ -44,7 +45,7 @@ struct BoundProgram::BoundTask {
   ThreadState state;
   // Results in memory that this task makes; checked against the record and adopted where they lie elsewhere.
   struct Made {
-    std::size_t result;                // which of the operator's results
+    std::size_t result;                  // which of the operator's results
     std::optional<std::size_t> element;  // which tensor of a list
     TensorRef ref;
   };
@@ -63,7 +64,10 @@ BoundProgram::Lane::~Lane() = default;
 std::uint64_t BoundProgram::Lane::unplanned() const { return state_->server.unplanned; }
 
 BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<void* const> addresses)
-    : program_(std::move(program)), planned_(addresses.begin(), addresses.end()), addresses_(planned_), given_(planned_.size()) {
+    : program_(std::move(program)),
+      planned_(addresses.begin(), addresses.end()),
+      addresses_(planned_),
+      given_(planned_.size()) {
   // Bound tensors are ordinary ones even if the binding happens under inference_mode.
   const c10::InferenceMode ordinary(false);
   for (std::size_t b = 0; b < program_->buffers.size(); ++b) {
@@ -71,25 +75,29 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<voi
     if (buffer.outside.defined()) {
       storages_.push_back(buffer.outside.storage());
     } else {
-      storages_.emplace_back(c10::make_intrusive<c10::StorageImpl>(
-          c10::StorageImpl::use_byte_size_t(), buffer.bytes, at::DataPtr(addresses_[b], buffer.device), nullptr, false));
+      storages_.emplace_back(
+          c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), buffer.bytes,
+                                                at::DataPtr(addresses_[b], buffer.device), nullptr, false));
     }
   }
   for (std::uint32_t i = 0; i < program_->tasks.size(); ++i) {
     const Task& task = program_->tasks[i];
     BoundTask bound{.op = task.op, .arguments = {}, .allocations = {}, .state = task.state, .made = {}};
     for (const Operand& argument : task.arguments) bound.arguments.push_back(bind(argument));
-    std::unordered_set<BufferId> made_here;
     for (const Allocation& allocation : task.allocations) {
-      made_here.insert(allocation.buffer);
-      bound.allocations.push_back({allocation.bytes, addresses_[allocation.buffer.index()]});
+      bound.allocations.push_back({allocation.bytes, program_->buffer(allocation.buffer).device,
+                                   addresses_[allocation.buffer.index()]});
     }
+    std::unordered_set<BufferId> made_here;
+    for (const TensorRef& ref : task.writes) made_here.insert(ref.buffer);
+    for (const TensorRef& ref : task.reads) made_here.erase(ref.buffer);
     for (std::size_t r = 0; r < task.results.size(); ++r) {
       if (const auto* ref = std::get_if<TensorRef>(&task.results[r])) {
         if (made_here.contains(ref->buffer)) bound.made.push_back({r, std::nullopt, *ref});
       } else if (const auto* list = std::get_if<TensorRefList>(&task.results[r])) {
         for (std::size_t e = 0; e < list->refs.size(); ++e) {
-          if (list->refs[e] && made_here.contains(list->refs[e]->buffer)) bound.made.push_back({r, e, *list->refs[e]});
+          if (list->refs[e] && made_here.contains(list->refs[e]->buffer))
+            bound.made.push_back({r, e, *list->refs[e]});
         }
       }
     }
@@ -111,7 +119,9 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<voi
 
 BoundProgram::~BoundProgram() = default;
 
-at::Tensor BoundProgram::bind(const TensorRef& ref) const { return materialize(ref, storages_[ref.buffer.index()]); }
+at::Tensor BoundProgram::bind(const TensorRef& ref) const {
+  return materialize(ref, storages_[ref.buffer.index()]);
+}
 
 c10::IValue BoundProgram::bind(const Operand& operand) const {
   if (const auto* ref = std::get_if<TensorRef>(&operand)) return bind(*ref);
@@ -130,8 +140,13 @@ c10::IValue BoundProgram::bind(const Operand& operand) const {
 
 void BoundProgram::point(BufferId buffer, void* data) {
   addresses_[buffer.index()] = data;
-  storages_[buffer.index()].unsafeGetStorageImpl()->set_data_ptr_noswap(
-      at::DataPtr(data, program_->buffer(buffer).device));
+  const c10::Storage& storage = storages_[buffer.index()];
+  storage.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(data, storage.device()));
+}
+
+void BoundProgram::own(BufferId buffer, at::DataPtr memory) {
+  planned_[buffer.index()] = addresses_[buffer.index()] = memory.get();
+  storages_[buffer.index()].unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(memory));
 }
 
 void BoundProgram::run(TaskId id, Lane& lane) {
@@ -155,12 +170,37 @@ void BoundProgram::run(TaskId id, Lane& lane) {
 }
 
 void BoundProgram::adopt(const TensorRef& expected, const at::Tensor& result, TaskId task) {
-  if (result.sizes() != at::IntArrayRef(expected.sizes) || result.strides() != at::IntArrayRef(expected.strides) ||
-      result.scalar_type() != expected.dtype) {
-    throw Error("[nimble::replay] " + task_name(*program_, task) + " gave another shape than when it was recorded (" +
+  if (result.sizes() != at::IntArrayRef(expected.sizes) ||
+      result.strides() != at::IntArrayRef(expected.strides) || result.scalar_type() != expected.dtype) {
+    throw Error("[nimble::replay] " + task_name(*program_, task) +
+                " gave another shape than when it was recorded (" +
                 to_string(describe(result, expected.buffer)) + " instead of " + to_string(expected) + ")");
   }
-  if (result.storage().data() != addresses_[expected.buffer.index()]) give(expected.buffer, result.storage());
+  const bool elsewhere = result.storage().data() != addresses_[expected.buffer.index()];
+  if (elsewhere && program_->buffer(expected.buffer).outside.defined()) {
+    throw Error("[nimble::replay] " + task_name(*program_, task) +
+                " made its result elsewhere than where the tensor that keeps it lies: it asked for " +
+                std::to_string(result.storage().nbytes()) + " bytes, which differs from the recording");
+  }
+  if (result.device() != storages_[expected.buffer.index()].device()) {
+    rebind(expected.buffer, result.storage());
+  } else if (elsewhere) {
+    give(expected.buffer, result.storage());
+  }
+}
+
+void BoundProgram::rebind(BufferId buffer, const c10::Storage& storage) {
+  const c10::InferenceMode ordinary(false);
+  storages_[buffer.index()] = storage;
+  addresses_[buffer.index()] = storage.mutable_data();
+  for (std::size_t t = 0; t < tasks_.size(); ++t) {
+    const auto& arguments = program_->tasks[t].arguments;
+    for (std::size_t a = 0; a < arguments.size(); ++a) {
+      bool uses_it = false;
+      for_each_ref(arguments[a], [&](const TensorRef& ref) { uses_it |= ref.buffer == buffer; });
+      if (uses_it) tasks_[t].arguments[a] = bind(arguments[a]);
+    }
+  }
 }
 
 void BoundProgram::give(BufferId buffer, c10::Storage storage) {
@@ -194,8 +234,8 @@ void point_inputs(BoundProgram& bound, std::span<const at::Tensor> inputs) {
   }
 }
 
-Tensors collect_outputs(const BoundProgram& bound, std::span<const at::Tensor> inputs, bool alias) {
-  const Program& program = bound.program();
+Tensors collect_outputs(const Program& program, std::span<const at::Tensor> inputs,
+                        ResultStorage result_storage) {
   Tensors outputs;
   outputs.reserve(program.outputs.size());
   for (const Output& output : program.outputs) {
@@ -215,12 +255,8 @@ Tensors collect_outputs(const BoundProgram& bound, std::span<const at::Tensor> i
         TensorRef ref = output.ref;
         ref.offset += input.storage_offset() - source->offset;
         outputs.push_back(materialize(ref, input.storage()));
-      } else if (bound.given(id)) {
-        outputs.push_back(materialize(output.ref, bound.given(id)));
       } else {
-        const at::Tensor seen = materialize(output.ref, bound.storage_of(id));
-        const bool shared = buffer.kind == BufferKind::kConstant || buffer.kind == BufferKind::kEscaped;
-        outputs.push_back(shared && !alias ? seen.clone() : seen);
+        outputs.push_back(materialize(output.ref, result_storage(id)));
       }
     }
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/stack.h>
+#include <c10/util/FunctionRef.h>
 
 #include <atomic>
 #include <memory>
@@ -14,9 +15,9 @@
 
 namespace nimble {
 
-// A program whose every tensor argument has been built once, over storages that can be pointed elsewhere: a replay
-// builds no tensor metadata. Where an operator allocates its result, the planned address is served to it, so the
-// arguments of later tasks already look at the right place.
+// A program whose every tensor argument has been built once, over storages that can be pointed elsewhere: a
+// replay builds no tensor metadata. Where an operator allocates its result, the planned address is served to
+// it, so the arguments of later tasks already look at the right place.
 class BoundProgram {
  public:
   // `addresses[b]` is where buffer b lies, or nullptr where that is known only at run time (inputs, results).
@@ -30,6 +31,8 @@ class BoundProgram {
 
   // Points every tensor of this buffer at `data`.
   void point(BufferId buffer, void* data);
+  // The same for good: whoever holds a tensor of this buffer keeps `memory` alive.
+  void own(BufferId buffer, at::DataPtr memory);
   void* address(BufferId buffer) const { return addresses_[buffer.index()]; }
 
   // What one thread needs to run tasks, kept between tasks and replays.
@@ -46,16 +49,16 @@ class BoundProgram {
     std::unique_ptr<State> state_;
   };
 
-  // Runs one task on this thread. Tasks that are ordered by the schedule must be run in that order; others may run at
-  // the same time on other lanes. Throws what the operator throws, and Error if its results look otherwise than
-  // recorded.
+  // Runs one task on this thread. Tasks that are ordered by the schedule must be run in that order; others
+  // may run at the same time on other lanes. Throws what the operator throws, and Error if its results look
+  // otherwise than recorded.
   void run(TaskId task, Lane& lane);
 
   // The storage that a buffer's tensors look at.
   const c10::Storage& storage_of(BufferId buffer) const { return storages_[buffer.index()]; }
 
-  // Memory that belongs to this replay alone, such as that of a result: given by hand, or by PyTorch's allocator to a
-  // task whose result has no planned address. Kept until released.
+  // Memory that belongs to this replay alone, such as that of a result: given by hand, or by PyTorch's
+  // allocator to a task whose result has no planned address. Kept until released.
   void give(BufferId buffer, c10::Storage storage);
   const c10::Storage& given(BufferId buffer) const { return given_[buffer.index()]; }
   void release_given();
@@ -70,6 +73,9 @@ class BoundProgram {
   at::Tensor bind(const TensorRef& ref) const;
   c10::IValue bind(const Operand& operand) const;
   void adopt(const TensorRef& expected, const at::Tensor& result, TaskId task);
+  // For a result that lies on another device than when it was recorded: fused attention returns its seed in
+  // host memory, but on the GPU while a graph is captured.
+  void rebind(BufferId buffer, const c10::Storage& storage);
 
   std::shared_ptr<const Program> program_;
   std::vector<c10::Storage> storages_;  // by buffer
@@ -84,7 +90,11 @@ class BoundProgram {
 // Points the input buffers at the caller's tensors, whatever offset they have in their storages.
 void point_inputs(BoundProgram& bound, std::span<const at::Tensor> inputs);
 
-// The results of a replay that has finished. Uses `given` memory without copying; copies what must not be shared.
-Tensors collect_outputs(const BoundProgram& bound, std::span<const at::Tensor> inputs, bool alias);
+// The results of a replay: what was passed in or lives outside as itself, everything else as a view of the
+// storage that `result_storage` gives for its buffer (asked once for each output, so that two outputs may
+// share one).
+using ResultStorage = c10::function_ref<c10::Storage(BufferId)>;
+Tensors collect_outputs(const Program& program, std::span<const at::Tensor> inputs,
+                        ResultStorage result_storage);
 
 }  // namespace nimble

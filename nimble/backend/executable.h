@@ -17,8 +17,8 @@ namespace nimble {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Everything that was decided about a program before it is bound to a backend. Immutable; `schedule` was planned for
-// `graph` and `memory`, and has been verified.
+// Everything that was decided about a program before it is bound to a backend. Immutable; `schedule` was
+// planned for `graph` and `memory`, and has been verified.
 struct ExecutionPlan {
   std::shared_ptr<const Program> program;
   TaskGraph graph;
@@ -27,12 +27,19 @@ struct ExecutionPlan {
 };
 
 struct BindOptions {
-  // Results lie in memory of the executable's own, and the next replay overwrites them. Off: each replay gives its
-  // caller results that nobody else ever touches.
+  // Results lie in memory of the executable's own, and the next replay overwrites them. Off: each replay
+  // gives its caller results that nobody else ever touches.
   bool alias_outputs = false;
   // CPU: threads that one task may use. 0: as many as PyTorch is set to.
   int threads_per_stream = 0;
-  // Called before each task, on the thread that issues it; tests put delays here.
+  // CUDA: one graph, launched at once. Off: the same schedule stream by stream, for debugging and for drivers
+  // that refuse to capture.
+  bool graph = true;
+  // CUDA: real inputs, with which the program is run once before it is captured (its effects are undone).
+  // Without them a program that has inputs is captured at its first replay.
+  Tensors example_inputs = {};
+  // Called before each task, on the thread that issues it and, on CUDA, with the task's stream as the current
+  // one; tests put delays here.
   std::function<void(TaskId)> before_task = {};
 };
 
@@ -40,17 +47,19 @@ struct ExecutableReport {
   std::uint64_t arena_bytes = 0;            // planned memory
   std::uint64_t unplanned_allocations = 0;  // of the last replay (CPU) or of the capture (CUDA)
   std::size_t threads_per_stream = 0;       // CPU only
+  std::uint64_t static_bytes = 0;           // CUDA only: inputs and results in memory of the executable's own
+  std::uint64_t workspace_bytes = 0;        // CUDA only: of cuBLAS and cuBLASLt
 };
 
-// A schedule bound to a backend, ready to replay. Owns its memory, its threads or streams, and keeps the program's
-// outside tensors alive.
+// A schedule bound to a backend, ready to replay. Owns its memory, its threads or streams, and keeps the
+// program's outside tensors alive.
 class Executable {
  public:
   virtual ~Executable() = default;
 
-  // Runs the whole schedule on `inputs`, which must look exactly as the recorded ones did (the caller has checked).
-  // Bumps the version of every outside tensor that it writes. What a task throws is thrown here, once all streams
-  // have stopped; the executable stays usable. One call at a time; callers serialise.
+  // Runs the whole schedule on `inputs`, which must look exactly as the recorded ones did (the caller has
+  // checked). Bumps the version of every outside tensor that it writes. What a task throws is thrown here,
+  // once all streams have stopped; the executable stays usable. One call at a time; callers serialise.
   virtual Tensors replay(std::span<const at::Tensor> inputs) = 0;
 
   // Returns when the work of the last replay is done (a GPU goes on after `replay` has returned).
@@ -58,7 +67,7 @@ class Executable {
 
   virtual ExecutableReport report() const = 0;
 
-  // Runs the schedule once, one task after the other, and returns how long each took, by task.
+  // Runs the tasks one after the other and returns how long each took, by task.
   virtual std::vector<Nanoseconds> measure_tasks(std::span<const at::Tensor> inputs) = 0;
 };
 
@@ -69,7 +78,8 @@ class Backend {
 
   virtual std::uint64_t alignment() const = 0;
 
-  // Makes PyTorch's allocations on this device visible to AllocationHook. Cheap, may be called again and again.
+  // Makes PyTorch's allocations on this device visible to AllocationHook. Cheap, may be called again and
+  // again.
   virtual void watch_allocations() = 0;
 
   // Refuses, with RecordError, a program that this backend cannot replay.
@@ -77,8 +87,8 @@ class Backend {
 
   virtual std::unique_ptr<Executable> bind(ExecutionPlan plan, const BindOptions& options) = 0;
 
-  // The numbers of streams worth measuring for a program of this degree of concurrency, the safe choice (one) first.
-  // 0 stands for maximum concurrency.
+  // The numbers of streams worth measuring for a program of this degree of concurrency, the safe choice (one)
+  // first. 0 stands for maximum concurrency.
   virtual std::vector<StreamLimit> stream_choices(std::size_t degree_of_concurrency) const = 0;
 };
 

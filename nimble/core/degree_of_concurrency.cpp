@@ -5,6 +5,8 @@
 #include <limits>
 #include <optional>
 
+#include "nimble/core/chain_cover.h"
+
 namespace nimble {
 namespace {
 
@@ -59,30 +61,18 @@ class WalkerCover {
         edge_into_[begin_in[graph_.successors(TaskId{t})[k].index()]++] = first_edge_[t] + k;
   }
 
-  // A task takes one walker from a predecessor that has some to spare, and all that are left from a
-  // predecessor whose last successor it is. Only where there is none a new one starts.
   void cover_greedily() {
-    std::vector<std::uint32_t> successors_left(graph_.task_count());
-    for (std::uint32_t t = 0; t < graph_.task_count(); ++t)
-      successors_left[t] = static_cast<std::uint32_t>(graph_.successors(TaskId{t}).size());
+    const ChainCover cover = greedy_chain_cover(graph_);
+    on_edge_ = cover.passing;
+    for (const auto& chain : cover.chains) ++starting_[chain.front().index()];
     for (TaskId task : graph_.topological_order()) {
       const std::size_t t = task.index();
-      const auto before = graph_.predecessors(task);
-      for (std::size_t k = 0; k < before.size(); ++k) {
-        const std::size_t u = before[k].index();
-        if (--successors_left[u] == 0) take(u, t, k, ending_[u]);
-      }
-      for (std::size_t k = 0; k < before.size() && on_task_[t] == 0; ++k)
-        if (ending_[before[k].index()] > 0) take(before[k].index(), t, k, 1);
-      if (on_task_[t] == 0) on_task_[t] = starting_[t] = ending_[t] = 1;
+      on_task_[t] = starting_[t];
+      for (std::uint32_t e = first_edge_in_[t]; e < first_edge_in_[t + 1]; ++e)
+        on_task_[t] += on_edge_[edge_into_[e]];
+      ending_[t] = on_task_[t];
+      for (std::uint32_t e = first_edge_[t]; e < first_edge_[t + 1]; ++e) ending_[t] -= on_edge_[e];
     }
-  }
-
-  void take(std::size_t from, std::size_t to, std::size_t k, std::uint32_t walkers) {
-    ending_[from] -= walkers;
-    on_edge_[edge_into_[first_edge_in_[to] + k]] += walkers;
-    on_task_[to] += walkers;
-    ending_[to] += walkers;
   }
 
   struct Step {

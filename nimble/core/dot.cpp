@@ -1,5 +1,7 @@
 #include "nimble/core/dot.h"
 
+#include <string_view>
+
 #include "nimble/core/palette.h"
 #include "nimble/core/step_walk.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
+#include <vector>
 
 #include "nimble/core/error.h"
 #include "nimble/core/memory/liveness.h"
@@ -13,9 +13,19 @@ namespace {
 
 void check(std::span<const BufferSpec> buffers, const TaskGraph& order,
            std::span<const TaskId> launch_order) {
-  if (launch_order.size() != order.task_count())
-    throw InvalidInput("[nimble::plan_memory] a launch order of " + std::to_string(launch_order.size()) +
-                       " tasks for a graph of " + std::to_string(order.task_count()));
+  std::vector<bool> launched(order.task_count());
+  std::size_t in_order = 0;
+  for (TaskId task : launch_order) {
+    if (task.index() >= order.task_count() || launched[task.index()]) break;
+    const auto before = order.predecessors(task);
+    if (!std::all_of(before.begin(), before.end(), [&](TaskId t) { return launched[t.index()]; })) break;
+    launched[task.index()] = true;
+    ++in_order;
+  }
+  if (in_order != order.task_count() || in_order != launch_order.size())
+    throw InvalidInput("[nimble::plan_memory] the launch order is wrong at position " +
+                       std::to_string(in_order) + ": it must hold each of the " +
+                       std::to_string(order.task_count()) + " tasks once, after all that happen before it");
   std::uint64_t sum = 0;
   for (const BufferSpec& buffer : buffers) {
     const auto refuse = [&](const std::string& why) {
@@ -34,33 +44,6 @@ void check(std::span<const BufferSpec> buffers, const TaskGraph& order,
   }
 }
 
-// The buffers with the greatest key first; equals stay in their order.
-template <class Key>
-std::vector<std::uint32_t> greatest_first(std::size_t count, Key key) {
-  std::vector<std::uint32_t> order(count);
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return key(a) > key(b); });
-  return order;
-}
-
-memory::Placement place(const memory::Liveness& buffers, std::uint64_t lower_bound) {
-  using namespace memory;
-  Placement best = sweep_through_time(buffers);
-  const auto good_enough = [&] { return best.arena_bytes <= lower_bound; };
-  const auto offer = [&](Placement other) {
-    if (other.arena_bytes < best.arena_bytes) best = std::move(other);
-  };
-  const auto length = [&](std::uint32_t b) { return buffers[b].last - buffers[b].first; };
-  const auto bytes = [&](std::uint32_t b) { return buffers[b].bytes; };
-  const auto area = [&](std::uint32_t b) { return static_cast<double>(bytes(b)) * (length(b) + 1.0); };
-
-  if (!good_enough()) offer(sweep_through_time(buffers.mirrored()));
-  if (!good_enough()) offer(stack_up(buffers, greatest_first(buffers.size(), length)));
-  (void)area;
-  return best;
-}
-
 }  // namespace
 
 MemoryPlan plan_memory(std::span<const BufferSpec> buffers, const TaskGraph& order,
@@ -68,7 +51,7 @@ MemoryPlan plan_memory(std::span<const BufferSpec> buffers, const TaskGraph& ord
   check(buffers, order, launch_order);
   const memory::Liveness liveness(buffers, order, launch_order);
   const std::uint64_t lower_bound = liveness.most_bytes_live();
-  memory::Placement placement = place(liveness, lower_bound);
+  memory::Placement placement = memory::best_placement(liveness, lower_bound);
   return {std::move(placement.offsets), placement.arena_bytes, lower_bound};
 }
 

@@ -10,7 +10,6 @@ namespace {
 
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint32_t kBitsPerWord = 64;
-constexpr std::size_t kMostWordsInMemory = std::size_t{32} << 20;  // 256 MiB of ancestor bits at a time
 
 // The graph with every task replaced by its topological position, so that edges go from small to large
 // numbers.
@@ -137,14 +136,15 @@ void drop_implied_edges(const Positions& graph, const Layout& layout, std::uint3
 
 }  // namespace
 
-TaskGraph minimum_equivalent_graph(const TaskGraph& graph) {
+TaskGraph minimum_equivalent_graph(const TaskGraph& graph, std::size_t most_bytes) {
   const Positions positions(graph);
   const Layout layout(positions);
   if (layout.word_count == 0) return graph;
 
   std::vector<bool> dropped(graph.edge_count());
+  const std::size_t fitting = most_bytes / (layout.row_count * sizeof(std::uint64_t));
   const auto words_at_a_time =
-      static_cast<std::uint32_t>(std::max<std::size_t>(1, kMostWordsInMemory / layout.row_count));
+      static_cast<std::uint32_t>(std::clamp<std::size_t>(fitting, 1, layout.word_count));
   for (std::uint32_t first = 0; first < layout.word_count; first += words_at_a_time)
     drop_implied_edges(positions, layout, first, std::min(first + words_at_a_time, layout.word_count),
                        dropped);

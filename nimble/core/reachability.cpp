@@ -9,7 +9,7 @@ namespace nimble {
 
 Reachability::Reachability(const TaskGraph& graph, std::size_t most_index_bytes)
     : chain_of_(graph.task_count(), kNoChain), place_in_(graph.task_count()) {
-  keep_chains(greedy_chain_cover(graph), most_index_bytes);
+  keep_chains(greedy_chain_cover(graph).chains, most_index_bytes);
   count_ancestors(graph);
   if (std::find(chain_of_.begin(), chain_of_.end(), kNoChain) == chain_of_.end()) return;
   graph_ = graph;

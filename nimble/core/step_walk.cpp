@@ -1,6 +1,7 @@
 #include "nimble/core/step_walk.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <unordered_map>
 #include <utility>

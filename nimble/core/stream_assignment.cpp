@@ -1,6 +1,5 @@
 #include "nimble/core/stream_assignment.h"
 
-
 #include "nimble/core/matching.h"
 
 namespace nimble {

@@ -1,5 +1,7 @@
 #include "nimble/core/trace.h"
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "nimble/core/json/writer.h"

@@ -1,6 +1,7 @@
 #include "nimble/core/verify.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -185,8 +186,7 @@ class Verifier {
       for (TaskId before : graph_.predecessors(TaskId{t})) check(before, TaskId{t});
 
     std::ranges::sort(reversed);
-    const auto repeated = std::ranges::unique(reversed);
-    reversed.erase(repeated.begin(), repeated.end());
+    reversed.erase(std::unique(reversed.begin(), reversed.end()), reversed.end());
     for (const auto& [after, before] : reversed)
       report(Kind::kLaunchOrder,
              name(after) + " is launched before " + name(before) + ", which it comes after");

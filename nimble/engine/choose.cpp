@@ -30,12 +30,12 @@ struct Candidate {
 };
 
 Candidate make_candidate(const std::shared_ptr<const Program>& program, const TaskGraph& graph,
-                         const MemoryDemand& memory, StreamLimit limit, const CompileOptions& options,
-                         Backend& backend) {
+                         const MemoryDemand& memory, StreamLimit limit, std::span<const at::Tensor> inputs,
+                         const CompileOptions& options, Backend& backend) {
   Schedule schedule = plan(graph, memory.specs, limit);
   verify_or_throw(graph, memory.specs, schedule);
   Candidate candidate{.executable = nullptr, .streams = schedule.streams.size(), .syncs = schedule.wait_count(), .times = {}};
-  BindOptions bind{.alias_outputs = options.alias_outputs};
+  BindOptions bind{.alias_outputs = options.alias_outputs, .example_inputs = Tensors(inputs.begin(), inputs.end())};
   bind.threads_per_stream = std::max(1, at::get_num_threads() / static_cast<int>(std::max<std::size_t>(1, candidate.streams)));
   candidate.executable = backend.bind({program, graph, memory, std::move(schedule)}, bind);
   return candidate;
@@ -78,7 +78,7 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
   auto limits = options.streams ? std::vector{StreamLimit{*options.streams}}
                                 : backend.stream_choices(choice.degree_of_concurrency);
   std::vector<Candidate> candidates;
-  candidates.push_back(make_candidate(program, graph, memory, limits.front(), options, backend));
+  candidates.push_back(make_candidate(program, graph, memory, limits.front(), inputs, options, backend));
   choice.plan_milliseconds = milliseconds_since(start);
 
   if (limits.size() > 1) {
@@ -86,7 +86,7 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
     const Tensors expected = candidates.front().executable->replay(inputs);
     graph = dependencies(*program, candidates.front().executable->measure_tasks(inputs));
     for (const StreamLimit limit : std::span(limits).subspan(1)) {
-      Candidate candidate = make_candidate(program, graph, memory, limit, options, backend);
+      Candidate candidate = make_candidate(program, graph, memory, limit, inputs, options, backend);
       // Kernels may split their sums by the number of threads; a schedule that changes a bit is no candidate.
       if (same_results(candidate.executable->replay(inputs), expected)) {
         candidates.push_back(std::move(candidate));

@@ -1,6 +1,8 @@
 #include "nimble/engine/compiled.h"
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <chrono>
@@ -34,15 +36,63 @@ bool outside_unmoved(const Program& program) {
   return true;
 }
 
+// The first result in which a replay differs from eager, bit by bit; empty if none does.
+std::string mismatch(const Program& program, const Tensors& replayed, const Tensors& eager) {
+  if (replayed.size() != eager.size()) return "another number of results the next time";
+  std::set<BufferId> written;
+  for (const Task& task : program.tasks) {
+    for (const TensorRef& ref : task.writes) written.insert(ref.buffer);
+  }
+  for (std::size_t i = 0; i < eager.size(); ++i) {
+    // torch.empty returned as it is has no values to compare.
+    const BufferId id = program.outputs[i].ref.buffer;
+    const bool filled = program.buffer(id).kind != BufferKind::kInternal || written.contains(id);
+    if (filled && !same_bits(replayed[i], eager[i])) {
+      return "result " + std::to_string(i) + " of the replay differs from eager's";
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 bool is_recording() { return recording_depth > 0; }
 
+struct Recording {
+  Tensors outputs;
+  std::shared_ptr<const Program> program;  // null if refused
+  std::unique_ptr<OutsideGuard> guard;
+  std::shared_ptr<HostNote> note;
+  std::string refusal;
+  OutsideState undo;        // what to put back if this was no real call
+  bool wants_grad = false;  // the results are part of an autograd graph
+  double milliseconds = 0;
+};
+
 class Entry {
  public:
-  enum class State { kRecorded, kReady, kEager };
+  enum class State {
+    kRecorded,    // the next call is run both ways
+    kMismatched,  // they differed: the next call is recorded again, to find out why
+    kReady,
+    kEager,
+  };
 
   explicit Entry(Signature signature) : signature(std::move(signature)) {}
+
+  void adopt(Recording&& recording) {
+    state = State::kRecorded;
+    program = std::move(recording.program);
+    guard = std::move(recording.guard);
+    note = std::move(recording.note);
+    choice = {};
+    outside_storages.clear();
+    for (const Buffer& buffer : program->buffers) {
+      if (buffer.kind == BufferKind::kExternal) {
+        outside_storages.insert(buffer.outside.storage().unsafeGetStorageImpl());
+      }
+    }
+  }
 
   bool holds() const { return (!program || outside_unmoved(*program)) && (!guard || guard->holds()); }
 
@@ -68,16 +118,6 @@ class Entry {
   std::uint64_t replays = 0;
   int recordings = 1;
   double record_milliseconds = 0;
-};
-
-struct Compiled::Recording {
-  Tensors outputs;
-  std::shared_ptr<const Program> program;  // null if refused
-  std::unique_ptr<OutsideGuard> guard;
-  std::shared_ptr<HostNote> note;
-  std::string refusal;
-  bool wants_grad = false;  // the results require grad
-  double milliseconds = 0;
 };
 
 Compiled::Compiled(CompileOptions options) : options_(std::move(options)) {}
@@ -108,6 +148,7 @@ void Compiled::insert(std::shared_ptr<Entry> entry, Host& host) {
   bool thrashes = false;
   {
     const std::lock_guard lock(mutex_);
+    recorded_for_ = entry->signature.to_string();
     entries_.insert(entries_.begin(), std::move(entry));
     while (entries_.size() > std::max<std::size_t>(1, options_.cache_size)) {
       evicted.push_back(std::move(entries_.back()));
@@ -161,52 +202,58 @@ CallResult Compiled::call(const Tensors& inputs, std::int64_t variant, Host& hos
   std::unique_lock preparing(preparing_, std::try_to_lock);
   if (!preparing) return eagerly();
   if (!entry) return {first_call(inputs, variant, host, Mode::kCall).second, false, nullptr};
-  return {check(entry, inputs, host, Mode::kCall), false, nullptr};
+  return {advance(entry, inputs, host, Mode::kCall), false, nullptr};
 }
 
-Compiled::Recording Compiled::record(const Tensors& inputs, Host& host, Mode mode) {
+Tensors Compiled::advance(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode) {
+  if (entry->state == Entry::State::kMismatched) return record_again(entry, inputs, host, mode);
+  return check(entry, inputs, host, mode);
+}
+
+Recording Compiled::record(const Tensors& inputs, Host& host, Mode mode) {
   const auto start = Clock::now();
   const bool throws = options_.strict || mode == Mode::kPrepare;
   Recording recording;
-  OutsideState undo;
-  for (const at::Tensor& input : inputs) backend_for(input.device()).watch_allocations();
-  if (inputs.empty()) cpu_backend().watch_allocations();
   ProgramBuilder builder(inputs, throws ? ProgramBuilder::OnRefusal::kThrow : ProgramBuilder::OnRefusal::kRemember,
                          host.outside());
-  if (mode == Mode::kPrepare) builder.keep_before_change(&undo);
+  if (mode == Mode::kPrepare) builder.keep_before_change(&recording.undo);
   try {
-    const RecordingScope scope;
-    recording.outputs = host.record(inputs, builder);
-  } catch (...) {
-    undo.restore();
-    throw;
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    ++stats_.recordings;
-  }
-  for (const at::Tensor& output : recording.outputs) recording.wants_grad |= output.requires_grad();
-  if (!builder.refusal() && !recording.wants_grad) {
-    const auto escaped = builder.escaped(recording.outputs);
-    const Tensors kept = escaped.empty() ? Tensors{} : host.kept(escaped);
-    auto program = std::make_shared<Program>(builder.finish(recording.outputs, kept));
-    if (!builder.refusal()) {
-      try {
+    cpu_backend().watch_allocations();
+    if (cuda_available()) cuda_backend().watch_allocations();
+    // Autocast keeps casted weights for a while; a recording must see them made, and must not see them kept.
+    at::autocast::clear_cache();
+    {
+      const RecordingScope scope;
+      recording.outputs = host.record(inputs, builder);
+    }
+    at::autocast::clear_cache();
+    for (const at::Tensor& output : recording.outputs) recording.wants_grad |= output.grad_fn() != nullptr;
+    if (!builder.refusal() && !recording.wants_grad) {
+      const auto escaped = builder.escaped(recording.outputs);
+      const Tensors kept = escaped.empty() ? Tensors{} : host.kept(escaped);
+      auto program = std::make_shared<Program>(builder.finish(recording.outputs, kept));
+      if (!builder.refusal()) {
         backend_for(program->device()).check(*program);
         recording.guard = host.watch(*program);
         recording.note = host.note();
         recording.program = std::move(program);
-      } catch (const RecordError& error) {
-        if (throws) {
-          undo.restore();
-          throw;
-        }
-        recording.refusal = error.what();
       }
     }
+  } catch (const RecordError& error) {
+    if (throws) {
+      recording.undo.restore();
+      throw;
+    }
+    recording.refusal = error.what();
+  } catch (...) {
+    recording.undo.restore();
+    throw;
   }
   if (builder.refusal()) recording.refusal = builder.refusal()->message();
-  undo.restore();
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.recordings;
+  }
   recording.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   return recording;
 }
@@ -232,16 +279,16 @@ std::pair<std::shared_ptr<Entry>, Tensors> Compiled::first_call(const Tensors& i
                                                                 Mode mode) {
   if (options_.strict && mode == Mode::kCall) {
     const std::lock_guard lock(mutex_);
-    const Signature called(inputs, variant);
-    if (!entries_.empty()) {
-      throw GuardError("[nimble::call] strict: called with " + called.to_string() + ", prepared for " +
-                       entries_.front()->signature.to_string() +
+    if (!recorded_for_.empty()) {
+      throw GuardError("[nimble::call] strict: called with " + Signature(inputs, variant).to_string() +
+                       ", prepared for " + recorded_for_ +
                        " (or a module, parameter or setting changed since). Call prepare() with such arguments first, "
                        "or compile without strict=True");
     }
   }
   auto entry = std::make_shared<Entry>(Signature(inputs, variant));
   Recording recording = record(inputs, host, mode);
+  recording.undo.restore();
   entry->record_milliseconds = recording.milliseconds;
   if (recording.wants_grad) {
     entry->state = Entry::State::kEager;
@@ -256,21 +303,15 @@ std::pair<std::shared_ptr<Entry>, Tensors> Compiled::first_call(const Tensors& i
     give_up(*entry, recording.refusal, host, mode, false);
     return {entry, std::move(recording.outputs)};
   }
-  entry->program = std::move(recording.program);
-  entry->guard = std::move(recording.guard);
-  entry->note = std::move(recording.note);
-  for (const Buffer& buffer : entry->program->buffers) {
-    if (buffer.kind == BufferKind::kExternal) {
-      entry->outside_storages.insert(buffer.outside.storage().unsafeGetStorageImpl());
-    }
-  }
+  Tensors outputs = std::move(recording.outputs);
+  entry->adopt(std::move(recording));
   insert(entry, host);
-  return {entry, std::move(recording.outputs)};
+  return {entry, std::move(outputs)};
 }
 
-// Runs one call both ways, on the same state, and leaves the state as the eager run does.
+// Runs one call both ways, on the same state, and leaves the state as the eager run does. The eager run is not
+// watched: some of PyTorch's composite operators take another path while a dispatch mode is active.
 Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode) {
-  constexpr int kRecordings = 3;  // a first call may set things up once that later calls find ready
   const std::lock_guard replaying(entry->replaying);
   const OutsideState before = OutsideState::save(*entry->program, inputs);
   Tensors replayed;
@@ -291,52 +332,60 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
   for (at::Tensor& tensor : replayed) tensor = tensor.detach().clone();
   before.restore();
 
-  Recording again = record(inputs, host, mode);
+  Tensors outputs = host.run(inputs);
+  const auto put_back = c10::make_scope_exit([&] {
+    if (mode == Mode::kPrepare) before.restore();
+  });
   {
     const std::lock_guard lock(mutex_);
     ++stats_.validations;
   }
+  if (failure.empty()) failure = mismatch(*entry->program, replayed, outputs);
+  if (const auto note = host.note(); failure.empty() && entry->note && !entry->note->same_as(*note)) {
+    failure = "a result that is no tensor was something else the next time";
+  }
+  if (failure.empty()) {
+    if (const auto changed = after_replay.difference(before.save_again())) {
+      failure = "the replay left " + *changed + " in another state than eager does";
+    }
+  }
+  if (failure.empty()) {
+    entry->state = Entry::State::kReady;
+    ++entry->replays;
+    const std::lock_guard lock(mutex_);
+    last_used_ = entry;
+  } else {
+    entry->state = Entry::State::kMismatched;
+    entry->reason = failure;
+    host.log("[nimble::check] " + failure + "; recording once more");
+  }
+  return outputs;
+}
+
+// A replay differed from eager. If a second recording differs from the first, the function changed on the host in
+// between: perhaps it set something up once, so the new recording gets its chance, but not for ever. If it does not
+// differ, the replay itself cannot be trusted.
+Tensors Compiled::record_again(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode) {
+  constexpr int kRecordings = 3;
+  const std::lock_guard replaying(entry->replaying);
+  Recording again = record(inputs, host, mode);
+  again.undo.restore();
   Tensors outputs = std::move(again.outputs);
   if (!again.program) {
     give_up(*entry, again.wants_grad ? "its results require grad" : again.refusal, host, mode, false);
     return outputs;
   }
-  if (const auto difference = first_difference(*entry->program, *again.program)) {
-    if (entry->recordings >= kRecordings) {
-      give_up(*entry, "[nimble::check] the function does something else at each call: " + *difference +
-                          ". What changes on the host cannot be replayed; pass it in as a tensor", host, mode, true);
-      return outputs;
-    }
+  auto difference = first_difference(*entry->program, *again.program);
+  if (!difference && entry->note && !entry->note->same_as(*again.note)) difference = entry->reason;
+  if (!difference) {
+    give_up(*entry, "[nimble::check] " + entry->reason, host, mode, true);
+  } else if (++entry->recordings >= kRecordings) {
+    give_up(*entry, "[nimble::check] the function does something else at each call: " + *difference +
+                        ". What changes on the host cannot be replayed; pass it in as a tensor", host, mode, true);
+  } else {
     host.log("[nimble::check] recorded anew: " + *difference);
-    entry->program = again.program;
-    entry->guard = std::move(again.guard);
-    entry->note = std::move(again.note);
-    entry->choice = {};
-    ++entry->recordings;
-    return outputs;
+    entry->adopt(std::move(again));
   }
-  if (!failure.empty()) {
-    give_up(*entry, failure, host, mode, true);
-    return outputs;
-  }
-  for (std::size_t i = 0; i < replayed.size() && failure.empty(); ++i) {
-    if (!same_bits(replayed[i], outputs[i])) {
-      failure = "[nimble::check] result " + std::to_string(i) + " of the replay differs from eager's";
-    }
-  }
-  if (mode == Mode::kCall && failure.empty()) {
-    if (const auto difference = after_replay.difference(before.save_again())) {
-      failure = "[nimble::check] the replay left " + *difference + " in another state than eager does";
-    }
-  }
-  if (!failure.empty()) {
-    give_up(*entry, failure, host, mode, true);
-    return outputs;
-  }
-  entry->state = Entry::State::kReady;
-  ++entry->replays;
-  const std::lock_guard lock(mutex_);
-  last_used_ = entry;
   return outputs;
 }
 
@@ -345,7 +394,9 @@ void Compiled::prepare(const Tensors& inputs, std::int64_t variant, Host& host) 
   const std::lock_guard preparing(preparing_);
   auto entry = find(inputs, variant);
   if (!entry) entry = first_call(inputs, variant, host, Mode::kPrepare).first;
-  while (entry->state == Entry::State::kRecorded) check(entry, inputs, host, Mode::kPrepare);
+  while (entry->state == Entry::State::kRecorded || entry->state == Entry::State::kMismatched) {
+    advance(entry, inputs, host, Mode::kPrepare);
+  }
   if (entry->state == Entry::State::kEager) throw RecordError("[nimble::prepare] " + entry->reason);
 }
 
@@ -353,6 +404,7 @@ void Compiled::refresh() {
   std::vector<std::shared_ptr<Entry>> dropped;
   const std::lock_guard lock(mutex_);
   dropped.swap(entries_);
+  recorded_for_.clear();
   dropped.push_back(std::move(last_used_));
 }
 
@@ -402,6 +454,10 @@ std::string Compiled::explain() const {
       continue;
     }
     text << "  recorded       " << entry->program->tasks.size() << " tasks in " << entry->record_milliseconds << " ms\n";
+    if (entry->state == Entry::State::kMismatched) {
+      text << "  mismatch       " << entry->reason << "; the next call is recorded again\n";
+      continue;
+    }
     if (entry->state == Entry::State::kRecorded) {
       text << "  next           the next call is run both ways and compared\n";
       continue;

@@ -32,6 +32,8 @@ struct Stats {
 
 // A recorded signature and where it stands.
 class Entry;
+// One recorded run.
+struct Recording;
 
 struct CallResult {
   Tensors outputs;
@@ -71,13 +73,14 @@ class Compiled {
 
  private:
   enum class Mode { kCall, kPrepare };
-  struct Recording;
 
   std::shared_ptr<Entry> find(const Tensors& inputs, std::int64_t variant);
   void insert(std::shared_ptr<Entry> entry, Host& host);
   Recording record(const Tensors& inputs, Host& host, Mode mode);
   std::pair<std::shared_ptr<Entry>, Tensors> first_call(const Tensors& inputs, std::int64_t variant, Host& host,
                                                         Mode mode);
+  Tensors advance(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
+  Tensors record_again(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
   Tensors check(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
   void give_up(Entry& entry, const std::string& why, Host& host, Mode mode, bool is_mismatch);
 
@@ -85,6 +88,7 @@ class Compiled {
   mutable std::mutex mutex_;  // guards the cache and the counters
   std::vector<std::shared_ptr<Entry>> entries_;  // most recently used first
   std::shared_ptr<Entry> last_used_;
+  std::string recorded_for_;  // the signature recorded last, empty if there was none
   std::set<std::string> warned_;
   Stats stats_;
   std::timed_mutex preparing_;  // one recording or check at a time

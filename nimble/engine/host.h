@@ -25,6 +25,9 @@ class OutsideGuard {
 class HostNote {
  public:
   virtual ~HostNote() = default;
+
+  // Whether two recordings of one function gave the same besides tensors.
+  virtual bool same_as(const HostNote& other) const = 0;
 };
 
 // Whoever asked for the compilation, as the engine sees it: a plain C++ program or the Python package.

@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
 
 #include "nimble/torch/tensor_ref.h"
@@ -44,7 +45,8 @@ Settings Settings::here() {
           .efficient_attention = context.userEnabledMemEfficientSDP(),
           .math_attention = context.userEnabledMathSDP(),
           .cudnn_attention = context.userEnabledCuDNNSDP(),
-          .threads = at::get_num_threads()};
+          .threads = at::get_num_threads(),
+          .default_dtype = c10::get_default_dtype_as_scalartype()};
 }
 
 Signature::Input Signature::Input::of(std::span<const at::Tensor> inputs, std::size_t i) {

@@ -19,6 +19,7 @@ struct Settings {
   bool deterministic = false;
   bool flash_attention = false, efficient_attention = false, math_attention = false, cudnn_attention = false;
   int threads = 0;
+  at::ScalarType default_dtype = at::kFloat;
 
   static Settings here();
   friend bool operator==(const Settings&, const Settings&) = default;

@@ -14,8 +14,8 @@ namespace nimble {
 // `costs`, where given, are measured times by task.
 TaskGraph dependencies(const Program& program, std::span<const Nanoseconds> costs = {});
 
-// The buffers that a memory plan places: internal ones that stay inside, and scratch. `buffers[i]` is the program's
-// buffer behind `specs[i]`.
+// The buffers that a memory plan places: internal ones that stay inside, and scratch, on the program's device.
+// `buffers[i]` is the program's buffer behind `specs[i]`.
 struct MemoryDemand {
   std::vector<BufferSpec> specs;
   std::vector<BufferId> buffers;

@@ -14,12 +14,12 @@ at::Tensor whole_storage(const at::Tensor& tensor) {
   return materialize(ref, tensor.storage());
 }
 
+}  // namespace
+
 at::Tensor state_of(at::Generator generator) {
   const std::lock_guard lock(generator.mutex());
   return generator.get_state().clone();
 }
-
-}  // namespace
 
 at::Generator generator_of(const std::vector<Operand>& arguments, c10::Device device) {
   for (const Operand& argument : arguments) {
@@ -34,7 +34,8 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0) return true;
   const at::NoGradGuard no_grad;
   const auto bytes = [](const at::Tensor& tensor) {
-    return tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(at::kByte);
+    // A tensor of one element counts as contiguous with any stride; only a copy is sure to have stride one.
+    return tensor.detach().resolve_conj().resolve_neg().clone(at::MemoryFormat::Contiguous).view(-1).view(at::kByte);
   };
   return at::equal(bytes(a), bytes(b));
 }

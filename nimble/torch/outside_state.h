@@ -51,6 +51,9 @@ class OutsideState {
 // the device.
 at::Generator generator_of(const std::vector<Operand>& arguments, c10::Device device);
 
+// A copy of the generator's state.
+at::Tensor state_of(at::Generator generator);
+
 // Same type, shape and bytes; NaNs are equal where their bits are.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
 

@@ -25,12 +25,15 @@ class ProgramBuilder::Observer final : public AllocationHook {
   struct Seen {
     void* pointer;
     std::size_t bytes;
+    c10::Device device;
     bool freed = false;
     std::optional<BufferId> buffer = {};
   };
 
-  void* serve(std::size_t) override { return nullptr; }
-  void allocated(void* pointer, std::size_t bytes) override { seen_.push_back({pointer, bytes}); }
+  void* serve(std::size_t, c10::Device) override { return nullptr; }
+  void allocated(void* pointer, std::size_t bytes, c10::Device device) override {
+    seen_.push_back({pointer, bytes, device});
+  }
   void freed(void* pointer) override {
     if (Seen* seen = find(pointer)) seen->freed = true;
   }
@@ -47,12 +50,37 @@ class ProgramBuilder::Observer final : public AllocationHook {
   std::vector<Seen> seen_;
 };
 
+namespace {
+
+template <class Visit>
+void for_each_tensor(const c10::IValue& value, Visit&& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) for_each_tensor(element, visit);
+  }
+}
+
+}  // namespace
+
 struct ProgramBuilder::Call {
   c10::OperatorHandle op;
   std::vector<c10::IValue> values;  // the arguments themselves: a written one may come back with another shape
   std::vector<Operand> arguments;
   bool constant = false;  // depends on nothing but constants
+  bool random = false;
   std::string where;
+
+  at::Generator generator() const {
+    c10::Device device = c10::kCPU;
+    for (const auto& value : values) {
+      if (value.isDevice()) device = value.toDevice();
+      for_each_tensor(value, [&](const at::Tensor& tensor) {
+        if (tensor.is_cuda()) device = tensor.device();
+      });
+    }
+    return generator_of(arguments, device);
+  }
 };
 
 namespace {
@@ -66,15 +94,6 @@ bool is_written(const c10::OperatorHandle& op, std::size_t argument) {
 bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
 
 const c10::StorageImpl* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
-
-template <class Visit>
-void for_each_tensor(const c10::IValue& value, Visit&& visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) for_each_tensor(element, visit);
-  }
-}
 
 std::optional<Refusal> unsupported(const std::string& what, const at::Tensor& tensor) {
   const auto refusal = [&](std::string kind) {
@@ -108,7 +127,9 @@ ProgramBuilder::ProgramBuilder(std::span<const at::Tensor> inputs, OnRefusal on_
       track(input, {.kind = BufferKind::kInput}, false);
     }
     program_.inputs.push_back(describe(input, known_buffer(input)));
+    if (input.is_cuda()) expect_sequence(at::globalContext().defaultGenerator(input.device()));
   }
+  expect_sequence(at::globalContext().defaultGenerator(c10::kCPU));
 }
 
 ProgramBuilder::~ProgramBuilder() = default;
@@ -168,7 +189,7 @@ Operand ProgramBuilder::argument_operand(const c10::IValue& value) {
 ProgramBuilder::Call ProgramBuilder::before(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
                                             std::string where) {
   const auto values = torch::jit::last(stack, op.schema().arguments().size());
-  Call call{op, values.vec(), {}, false, std::move(where)};
+  Call call{op, values.vec(), {}, false, draws_random_numbers(op), std::move(where)};
 
   std::optional<Refusal> refusal;
   const auto& name = op.operator_name().name;
@@ -179,7 +200,7 @@ ProgramBuilder::Call ProgramBuilder::before(const c10::OperatorHandle& op, const
   }
   if (!refusal) {
     std::lock_guard lock(mutex_);
-    call.constant = !draws_random_numbers(op);
+    call.constant = !call.random;
     for (const auto& value : values) {
       if (lifts_a_constant(op) && !tracked_.contains(storage_of(value.toTensor()))) {
         const at::Tensor& tensor = value.toTensor();
@@ -192,6 +213,7 @@ ProgramBuilder::Call ProgramBuilder::before(const c10::OperatorHandle& op, const
     }
     // What only constants went into is the same at every call, so the host may look at it.
     if (!call.constant && !is_host_bookkeeping(op)) refusal = depends_on_data(op, values);
+    if (!refusal && call.random) refusal = sequence_broken(call);
   }
   if (refusal) {
     refusal->where = call.where;
@@ -200,23 +222,41 @@ ProgramBuilder::Call ProgramBuilder::before(const c10::OperatorHandle& op, const
   return call;
 }
 
+void ProgramBuilder::keep_before_change(OutsideState* undo) {
+  undo_ = undo;
+  undo_->keep(at::globalContext().defaultGenerator(c10::kCPU));
+  for (const at::Tensor& input : inputs_) {
+    if (input.is_cuda()) undo_->keep(at::globalContext().defaultGenerator(input.device()));
+  }
+}
+
+void ProgramBuilder::expect_sequence(const at::Generator& generator) {
+  generator_states_.insert_or_assign(generator.unsafeGetGeneratorImpl(), state_of(generator));
+}
+
+std::optional<Refusal> ProgramBuilder::sequence_broken(const Call& call) {
+  const at::Generator generator = call.generator();
+  const auto known = generator_states_.find(generator.unsafeGetGeneratorImpl());
+  if (known == generator_states_.end() || same_bits(known->second, state_of(generator))) return std::nullopt;
+  return Refusal{"a random generator that is seeded or set back inside the function",
+                 "a replay goes on with the generator's sequence", "Seed it before the call", call.where};
+}
+
 void ProgramBuilder::keep_before(const Call& call) {
   std::lock_guard lock(mutex_);
-  c10::Device device = c10::kCPU;
   for (std::size_t i = 0; i < call.values.size(); ++i) {
-    if (call.values[i].isDevice()) device = call.values[i].toDevice();
     for_each_tensor(call.values[i], [&](const at::Tensor& tensor) {
-      if (tensor.is_cuda()) device = tensor.device();
       if (!is_written(call.op, i) || is_number(tensor)) return;
       const auto kind = program_.buffer(known_buffer(tensor)).kind;
       if (kind == BufferKind::kExternal || kind == BufferKind::kInput) undo_->keep(tensor);
     });
   }
-  if (draws_random_numbers(call.op)) undo_->keep(generator_of(call.arguments, device));
+  if (call.random) undo_->keep(call.generator());
 }
 
 void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IValue> results) {
   const auto& op = call.op;
+  const at::Generator random_generator = call.random ? call.generator() : at::Generator();
   Task task{.op = op, .arguments = std::move(call.arguments)};
   std::optional<Refusal> refusal;
   for (const auto& value : results) {
@@ -230,6 +270,7 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
   }
 
   std::unique_lock lock(mutex_);
+  if (call.random) expect_sequence(random_generator);
   // An `out=` argument comes back with the shape, and perhaps the memory, that the operator gave it. At replay it
   // has them from the start.
   for (std::size_t i = 0; i < task.arguments.size(); ++i) {
@@ -243,6 +284,9 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
         refusal = Refusal{op.operator_name().name, "it moves a tensor that has content to other memory",
                           "Make the tensor with its final size", call.where};
       }
+      const auto old = found->second.buffer.index();
+      constant_[old] = false;
+      held_[old].reset();
       track(tensor, {}, call.constant);
     });
     task.arguments[i] = argument_operand(call.values[i]);
@@ -252,11 +296,9 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
     return refuse(*std::move(refusal));
   }
 
-  bool made_something = false;
   for (const auto& value : results) {
     const auto ref = [&](const at::Tensor& tensor) {
       const auto [buffer, made_here] = result_buffer(tensor, call.constant, observer);
-      made_something |= made_here;
       TensorRef described = describe(tensor, buffer);
       if (made_here) task.writes.push_back(described);
       return described;
@@ -301,8 +343,7 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
 
   for (auto& seen : observer.seen()) {
     if (seen.freed) {
-      program_.buffers.push_back(
-          {.kind = BufferKind::kScratch, .bytes = seen.bytes, .device = program_.buffer(task.writes[0].buffer).device});
+      program_.buffers.push_back({.kind = BufferKind::kScratch, .bytes = seen.bytes, .device = seen.device});
       constant_.push_back(false);
       held_.emplace_back();
       seen.buffer = BufferId{static_cast<std::uint32_t>(program_.buffers.size() - 1)};
@@ -310,7 +351,7 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
     // Memory that outlives the call without being its result went into a cache of PyTorch's: it stays there.
     if (seen.buffer) task.allocations.push_back({seen.bytes, *seen.buffer});
   }
-  task.random = draws_random_numbers(op);
+  task.random = call.random;
   task.state = ThreadState::here();
   task.where = std::move(call.where);
   program_.tasks.push_back(std::move(task));

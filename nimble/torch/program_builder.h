@@ -31,7 +31,7 @@ class ProgramBuilder {
   ~ProgramBuilder();
 
   // Keeps a copy of every outside tensor, input and generator in `undo` before its first change.
-  void keep_before_change(OutsideState* undo) { undo_ = undo; }
+  void keep_before_change(OutsideState* undo);
 
   // Runs one operator, whose arguments are the top of `stack`, replaces them by its results, and notes what it did.
   // The dispatch mode must be inactive. `where` is the user's source line, if known.
@@ -67,6 +67,8 @@ class ProgramBuilder {
   struct Call;  // what is known before an operator runs
   Call before(const c10::OperatorHandle& op, const torch::jit::Stack& stack, std::string where);
   void keep_before(const Call& call);
+  void expect_sequence(const at::Generator& generator);
+  std::optional<Refusal> sequence_broken(const Call& call);
   void after(Call call, Observer& observer, c10::ArrayRef<c10::IValue> results);
 
   std::mutex mutex_;
@@ -75,6 +77,8 @@ class ProgramBuilder {
   Program program_;
   std::vector<at::Tensor> inputs_;
   OutsideState* undo_ = nullptr;
+  // The state that each generator was left in, to notice when the function seeds it or sets it back.
+  std::unordered_map<const c10::GeneratorImpl*, at::Tensor> generator_states_;
   std::unordered_map<const c10::StorageImpl*, Tracked> tracked_;
   std::vector<bool> constant_;      // by buffer: nothing but constants went into it so far
   std::vector<at::Tensor> held_;    // by buffer: keeps what may fold to a constant alive

@@ -17,6 +17,10 @@ def _value_key(value: Any) -> tuple:
     return (type(value), value)
 
 
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, torch.Size)  # would come back as a plain tuple
+
+
 class Structure:
     """How tensors are arranged in arguments or results, and what stands between them."""
 
@@ -25,6 +29,13 @@ class Structure:
         self.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         self.others = [None if is_tensor else leaf for leaf, is_tensor in zip(leaves, self.is_tensor, strict=True)]
         self.is_one_tensor = len(leaves) == 1 and self.is_tensor[0] and spec.is_leaf()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Structure) and self.key() == other.key()
+
+    def key(self) -> tuple:
+        """Equal for structures that hold the same values besides tensors."""
+        return self.spec, tuple(t or _value_key(o) for t, o in zip(self.is_tensor, self.others, strict=True))
 
     def fill(self, tensors: list[torch.Tensor]) -> Any:
         if self.is_one_tensor:
@@ -35,7 +46,7 @@ class Structure:
 
 
 def take_apart(value: Any) -> tuple[list[torch.Tensor], Structure]:
-    leaves, spec = pytree.tree_flatten(value)
+    leaves, spec = pytree.tree_flatten(value, is_leaf=_is_leaf)
     structure = Structure(leaves, spec)
     return [leaf for leaf, is_tensor in zip(leaves, structure.is_tensor, strict=True) if is_tensor], structure
 
@@ -45,27 +56,16 @@ class Arguments:
 
     def __init__(self):
         self._variants: dict[Any, int] = {}
-        self._structures: list[Structure | None] = []
         self._plain: dict[int, int] = {}  # how many tensors, all positional: variant
-
-    def _number(self, key: Any, structure: Structure) -> int:
-        variant = self._variants.setdefault(key, len(self._structures))
-        if variant == len(self._structures):
-            self._structures.append(structure)
-        return variant
 
     def flatten(self, args: tuple, kwargs: dict) -> tuple[list[torch.Tensor], int]:
         if not kwargs:
             variant = self._plain.get(len(args))
             if variant is not None and all(type(arg) is torch.Tensor for arg in args):
                 return list(args), variant
-        leaves, spec = pytree.tree_flatten((args, kwargs))
+        leaves, spec = pytree.tree_flatten((args, dict(sorted(kwargs.items()))), is_leaf=_is_leaf)
         structure = Structure(leaves, spec)
-        key = (spec, tuple(t or _value_key(o) for t, o in zip(structure.is_tensor, structure.others, strict=True)))
-        variant = self._number(key, structure)
+        variant = self._variants.setdefault(structure.key(), len(self._variants))
         if not kwargs and leaves and all(type(arg) is torch.Tensor for arg in args):
             self._plain[len(args)] = variant
         return [leaf for leaf, is_tensor in zip(leaves, structure.is_tensor, strict=True) if is_tensor], variant
-
-    def fill(self, variant: int, tensors: list[torch.Tensor]) -> tuple[tuple, dict]:
-        return self._structures[variant].fill(tensors)

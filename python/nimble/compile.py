@@ -17,27 +17,23 @@ from nimble.settings import compile_options
 class _Call:
     """One call of the user's function, as the engine may ask for it: eagerly, or recorded."""
 
-    def __init__(self, function: Callable, arguments: Arguments, variant: int, static: list[torch.Tensor]):
+    def __init__(self, function: Callable, args: tuple, kwargs: dict, static: list[torch.Tensor]):
         self.function = function
-        self.arguments = arguments
-        self.variant = variant
+        self.args = args
+        self.kwargs = kwargs
         self.static = static
         self.modules: list[torch.nn.Module] = modules_reached_by(function)
         self.escapes: list[tuple[dict, str, torch.Tensor]] = []
         self.result: Any = None
         self.structure: Structure | None = None
 
-    def _body(self, inputs: list[torch.Tensor]) -> Any:
-        args, kwargs = self.arguments.fill(self.variant, inputs)
-        return self.function(*args, **kwargs)
-
-    def run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        self.result = self._body(inputs)
+    def run(self) -> list[torch.Tensor]:
+        self.result = self.function(*self.args, **self.kwargs)
         tensors, self.structure = take_apart(self.result)
         return tensors
 
-    def record(self, inputs: list[torch.Tensor], builder: _C.ProgramBuilder) -> list[torch.Tensor]:
-        self.result, ran = record(builder, lambda: self._body(inputs))
+    def record(self, builder: _C.ProgramBuilder) -> list[torch.Tensor]:
+        self.result, ran = record(builder, lambda: self.function(*self.args, **self.kwargs))
         self.modules = list({id(m): m for m in [*self.modules, *ran]}.values())
         tensors, self.structure = take_apart(self.result)
         return tensors
@@ -73,7 +69,7 @@ class CompiledFunction:
         inputs, variant = self._arguments.flatten(args, kwargs)
         replayed = self._compiled.replay_if_ready(inputs, variant)
         if replayed is None:
-            call = _Call(self._function, self._arguments, variant, self._static)
+            call = _Call(self._function, args, kwargs, self._static)
             replayed = self._compiled.call(inputs, variant, call)
             if replayed is None:
                 return call.result
@@ -85,7 +81,7 @@ class CompiledFunction:
 
         Raises RecordError or ValidationError if such a call cannot be replayed."""
         inputs, variant = self._arguments.flatten(args, kwargs)
-        self._compiled.prepare(inputs, variant, _Call(self._function, self._arguments, variant, self._static))
+        self._compiled.prepare(inputs, variant, _Call(self._function, args, kwargs, self._static))
         return self
 
     def refresh(self) -> None:

@@ -64,6 +64,7 @@ class Places:
             values = vars(module)
             self.entries.append((values, "training", module.training))
             self.sizes += [(values[name], len(values[name])) for name in _HOOKS]
+            self.entries += [(module._modules, name, child) for name, child in module._modules.items()]
             for held in (module._parameters, module._buffers, values):
                 self.entries += [(held, name, value) for name, value in held.items() if id(value) in read]
         for plain in _functions(function):

@@ -14,6 +14,10 @@ class StructureNote final : public HostNote {
     const pybind11::gil_scoped_acquire gil;
     structure = {};
   }
+  bool same_as(const HostNote& other) const override {
+    const pybind11::gil_scoped_acquire gil;
+    return structure.equal(dynamic_cast<const StructureNote&>(other).structure);
+  }
   pybind11::object structure;
 };
 

@@ -63,9 +63,9 @@ class ScheduleOracle {
     verdict.deadlock = possible_order_.size() != steps_.size();
     if (!verdict.well_formed || verdict.deadlock) return verdict;
 
-    std::map<TaskId, std::size_t> launched_at;
+    std::vector<std::size_t> launched_at(graph_.task_count());
     for (std::size_t i = 0; i < schedule_.launch_order.size(); ++i)
-      launched_at[schedule_.launch_order[i]] = i;
+      launched_at[schedule_.launch_order[i].index()] = i;
     for (std::uint32_t u = 0; u < graph_.task_count(); ++u) {
       for (TaskId v : graph_.successors(TaskId{u})) {
         if (!before(TaskId{u}, v)) verdict.missing_order.emplace(TaskId{u}, v);

@@ -1,6 +1,8 @@
 // Plans random graphs, breaks the schedules at random, and asks brute force whether each is still right:
 // `verify` must agree, both ways, and report exactly the same edges and buffers.
 #include <gtest/gtest.h>
+#include <algorithm>
+#include <optional>
 
 #include <functional>
 

@@ -2,13 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <ostream>
 
 #include "nimble/core/error.h"
+#include "steps.h"
 
 namespace nimble {
 
+// Found by GoogleTest when an expectation fails.
 void PrintTo(const Violation& violation, std::ostream* out) { *out << violation.message; }
 
+namespace testing {
 namespace {
 
 using ::testing::AllOf;
@@ -19,10 +23,6 @@ using ::testing::UnorderedElementsAre;
 using Kind = Violation::Kind;
 
 MATCHER_P2(Is, kind, message, "") { return arg.kind == kind && ::testing::Matches(message)(arg.message); }
-
-Step run(TaskId task) { return Run{task}; }
-Step record(EventId event) { return RecordEvent{event}; }
-Step wait(EventId event) { return WaitEvent{event}; }
 
 //        ┌─▶ left ──┐
 //   stem ┤          ├─▶ join      stream 0: stem left join, stream 1: right
@@ -228,4 +228,5 @@ TEST_F(VerifyDiamond, OrThrowNamesTheFirstViolations) {
 TEST(Verify, AcceptsTheEmptySchedule) { EXPECT_THAT(verify(TaskGraph(), {}, Schedule()), IsEmpty()); }
 
 }  // namespace
+}  // namespace testing
 }  // namespace nimble

@@ -33,15 +33,15 @@ def folder(tmp_path):
     return write
 
 
-def run(folder: Path, capsys) -> tuple[int, list[str]]:
-    status = summary["main"](folder)
+def run(folder: Path, capsys, runs=("ctest", "pytest")) -> tuple[int, list[str]]:
+    status = summary["main"](folder, runs)
     return status, capsys.readouterr().out.strip().splitlines()
 
 
 def test_adds_both_runs_up_in_a_plain_last_line(folder, capsys):
     status, lines = run(folder(ctest=[PASSED, PASSED], pytest=[PASSED]), capsys)
     assert lines == [
-        "CTest   2 passed, 0 failed, 0 skipped",
+        "ctest   2 passed, 0 failed, 0 skipped",
         "pytest  1 passed, 0 failed, 0 skipped",
         "3 passed, 0 failed, 0 skipped",
     ]
@@ -62,24 +62,42 @@ def test_counts_gpu_tests_that_were_skipped_for_want_of_a_gpu(folder, capsys):
 
 def test_counts_the_cases_of_a_program_that_is_one_ctest_test(folder, capsys):
     program = '<testcase name="engine_test" status="run"/>'
-    _, lines = run(folder(ctest=[program], engine_test=[PASSED, PASSED, GTEST_SKIPPED_GPU]), capsys)
+    _, lines = run(
+        folder(ctest=[program], engine_test=[PASSED, PASSED, GTEST_SKIPPED_GPU]), capsys, ["ctest"]
+    )
     assert lines[-2:] == ["1 GPU tests were skipped: no CUDA device", "2 passed, 0 failed, 1 skipped"]
 
 
 def test_a_program_that_crashes_after_its_cases_passed_has_failed(folder, capsys):
     program = '<testcase name="engine_test" status="fail"><failure message="SEGFAULT"/></testcase>'
-    status, lines = run(folder(ctest=[program], engine_test=[PASSED]), capsys)
+    status, lines = run(folder(ctest=[program], engine_test=[PASSED]), capsys, ["ctest"])
     assert lines[-1] == "1 passed, 1 failed, 0 skipped"
     assert status == 1
 
 
 def test_a_test_whose_program_was_not_built_has_failed(folder, capsys):
-    status, lines = run(folder(ctest=['<testcase name="gone_NOT_BUILT" status="notrun"/>']), capsys)
+    status, lines = run(
+        folder(ctest=['<testcase name="gone_NOT_BUILT" status="notrun"/>']), capsys, ["ctest"]
+    )
     assert lines[-1] == "0 passed, 1 failed, 0 skipped"
     assert status == 1
 
 
 def test_a_run_without_any_test_has_failed(folder, capsys):
-    status, lines = run(folder(ctest=[]), capsys)
+    status, lines = run(folder(ctest=[]), capsys, ["ctest"])
     assert lines[-1] == "0 passed, 0 failed, 0 skipped"
+    assert status == 1
+
+
+def test_a_run_that_crashed_before_it_wrote_its_results_has_failed(folder, capsys):
+    status, lines = run(folder(ctest=[PASSED, PASSED]), capsys)
+    assert lines[-2:] == ["pytest  0 passed, 1 failed, 0 skipped", "2 passed, 1 failed, 0 skipped"]
+    assert status == 1
+
+
+def test_results_that_were_cut_off_have_failed(folder, capsys):
+    results = folder(ctest=[PASSED])
+    (results / "pytest.xml").write_text("<testsuite><testcase")
+    status, lines = run(results, capsys)
+    assert lines[-1] == "1 passed, 1 failed, 0 skipped"
     assert status == 1

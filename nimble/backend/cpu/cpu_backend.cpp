@@ -16,8 +16,8 @@ class CpuBackend final : public Backend {
   void check(const Program& program) const override {
     for (const Buffer& buffer : program.buffers) {
       if (buffer.device.is_cpu()) continue;
-      throw RecordError("[nimble::record] the program uses CPU memory and a tensor on " + buffer.device.str() +
-                        ", which the CPU backend cannot reach");
+      throw RecordError("[nimble::record] the program uses CPU memory and a tensor on " +
+                        buffer.device.str() + ", which the CPU backend cannot reach");
     }
   }
 

@@ -1,10 +1,13 @@
 #include "nimble/backend/cpu/cpu_executable.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
 #include <pthread.h>
 
 #include <chrono>
+#include <cstring>
 #include <exception>
+#include <map>
 #include <optional>
 
 #include "nimble/backend/bound_program.h"
@@ -18,8 +21,7 @@ namespace {
 // Threads do not survive a fork, and a child must not wait for workers that are not there.
 int fork_generation() {
   static std::atomic<int> generation = 0;
-  static const bool registered =
-      pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); }) == 0;
+  static const bool registered = pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); }) == 0;
   static_cast<void>(registered);
   return generation.load(std::memory_order_relaxed);
 }
@@ -46,6 +48,7 @@ class CpuExecutable final : public Executable {
         own.emplace(threads);
       });
     }
+    for (auto& [buffer, memory] : aliased_) bound_.own(buffer, std::move(memory));
     find_results_without_maker();
   }
 
@@ -54,7 +57,9 @@ class CpuExecutable final : public Executable {
     point_inputs(bound_, inputs);
     make_results_without_maker();
     run_streams();
-    Tensors outputs = collect_outputs(bound_, inputs, options_.alias_outputs);
+    std::map<BufferId, c10::Storage> copies;  // outputs that share memory share its copy as well
+    Tensors outputs =
+        collect_outputs(*plan_.program, inputs, [&](BufferId id) { return result_storage(id, copies); });
     bound_.release_given();
     bound_.bump_versions(inputs);
     return outputs;
@@ -92,11 +97,11 @@ class CpuExecutable final : public Executable {
       addresses[plan_.memory.buffers[i].index()] = arena_.data() + plan_.schedule.memory.offsets[i];
     }
     if (options_.alias_outputs) {
-      for (std::size_t b = 0; b < addresses.size(); ++b) {
+      for (std::uint32_t b = 0; b < addresses.size(); ++b) {
         const Buffer& buffer = program.buffers[b];
         if (addresses[b] || buffer.kind != BufferKind::kInternal || buffer.bytes == 0) continue;
-        aliased_.push_back(at::empty({static_cast<std::int64_t>(buffer.bytes)}, at::kByte));
-        addresses[b] = aliased_.back().mutable_data_ptr();
+        aliased_.emplace_back(BufferId{b}, c10::GetCPUAllocator()->allocate(buffer.bytes));
+        addresses[b] = aliased_.back().second.get();
       }
     }
     return addresses;
@@ -111,7 +116,8 @@ class CpuExecutable final : public Executable {
     }
     for (std::uint32_t b = 0; b < program.buffers.size(); ++b) {
       const Buffer& buffer = program.buffers[b];
-      if (buffer.kind == BufferKind::kInternal && buffer.returned && !made[b] && !bound_.address(BufferId{b})) {
+      if (buffer.kind == BufferKind::kInternal && buffer.returned && !made[b] &&
+          !bound_.address(BufferId{b})) {
         without_maker_.push_back(BufferId{b});
       }
     }
@@ -123,10 +129,27 @@ class CpuExecutable final : public Executable {
     }
   }
 
+  // Memory that PyTorch's allocator gave to this replay goes to the caller as it is; what must not be shared
+  // is copied.
+  c10::Storage result_storage(BufferId id, std::map<BufferId, c10::Storage>& copies) const {
+    if (bound_.given(id)) return bound_.given(id);
+    const Buffer& buffer = plan_.program->buffer(id);
+    const c10::Storage& own = bound_.storage_of(id);
+    const bool shared = buffer.kind == BufferKind::kConstant || buffer.kind == BufferKind::kEscaped;
+    if (!shared || options_.alias_outputs) return own;
+    c10::Storage& copy = copies[id];
+    if (!copy) {
+      copy = at::empty({static_cast<std::int64_t>(own.nbytes())}, at::kByte).storage();
+      std::memcpy(copy.mutable_data(), own.data(), own.nbytes());
+    }
+    return copy;
+  }
+
   void refuse_after_fork() const {
     if (fork_generation() == generation_) return;
     throw Error(
-        "[nimble::replay] this function was compiled before the process forked; threads and schedules do not survive a "
+        "[nimble::replay] this function was compiled before the process forked; threads and schedules do not "
+        "survive a "
         "fork. Compile it in the child, or start the child with the 'spawn' method");
   }
 
@@ -134,6 +157,7 @@ class CpuExecutable final : public Executable {
     ++round_;
     failed_.store(false);
     unplanned_.store(0);
+    if (plan_.schedule.streams.empty()) return;  // a program without tasks: its results are its inputs
     if (!workers_) {
       // The caller's own setting is what the schedule was measured with, unless it asked for another.
       std::optional<IntraOpThreadsGuard> threads;
@@ -152,15 +176,17 @@ class CpuExecutable final : public Executable {
   void run_stream(std::size_t stream) noexcept {
     BoundProgram::Lane lane;
     for (const Step& step : plan_.schedule.streams[stream]) {
-      std::visit(Overloaded{[&](const Run& run) { run_task(run.task, lane); },
-                            [&](const RecordEvent& record) { events_[record.event.index()].raise_to(round_); },
-                            [&](const WaitEvent& wait) { events_[wait.event.index()].wait_for(round_); }},
-                 step);
+      std::visit(
+          Overloaded{[&](const Run& run) { run_task(run.task, lane); },
+                     [&](const RecordEvent& record) { events_[record.event.index()].raise_to(round_); },
+                     [&](const WaitEvent& wait) { events_[wait.event.index()].wait_for(round_); }},
+          step);
     }
     unplanned_.fetch_add(lane.unplanned());
   }
 
-  // After a failure the other streams still go through their steps, so that nobody waits for ever, but run nothing.
+  // After a failure the other streams still go through their steps, so that nobody waits for ever, but run
+  // nothing.
   void run_task(TaskId task, BoundProgram::Lane& lane) noexcept {
     if (failed_.load(std::memory_order_relaxed)) return;
     try {
@@ -176,7 +202,7 @@ class CpuExecutable final : public Executable {
   BindOptions options_;
   int threads_;
   Arena arena_;
-  std::vector<at::Tensor> aliased_;  // memory of results that the caller agreed to share
+  std::vector<std::pair<BufferId, at::DataPtr>> aliased_;  // memory of shared results, until they own it
   BoundProgram bound_;
   std::vector<BufferId> without_maker_;
   std::vector<Event> events_;

@@ -6,8 +6,8 @@
 namespace nimble::cpu {
 namespace {
 
-// PyTorch's wheels carry an OpenMP runtime of their own; linking another would give the process two. So the runtime
-// that PyTorch has already loaded is asked by name. MKL keeps a per-thread setting beside it.
+// PyTorch's wheels carry an OpenMP runtime of their own; linking another would give the process two. So the
+// runtime that PyTorch has already loaded is asked by name. MKL keeps a per-thread setting beside it.
 using SetThreads = void (*)(int);
 using SetThreadsLocal = int (*)(int);
 
@@ -28,7 +28,9 @@ void set_for_this_thread(int threads) {
 int intra_op_threads() { return at::get_num_threads(); }
 
 // Asking first makes PyTorch set this thread up, which would otherwise overwrite our setting later.
-IntraOpThreadsGuard::IntraOpThreadsGuard(int threads) : previous_(intra_op_threads()) { set_for_this_thread(threads); }
+IntraOpThreadsGuard::IntraOpThreadsGuard(int threads) : previous_(intra_op_threads()) {
+  set_for_this_thread(threads);
+}
 IntraOpThreadsGuard::~IntraOpThreadsGuard() { set_for_this_thread(previous_); }
 
 }  // namespace nimble::cpu

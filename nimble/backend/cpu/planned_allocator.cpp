@@ -3,43 +3,15 @@
 #include <c10/core/CPUAllocator.h>
 #include <sys/mman.h>
 
-#include <atomic>
-#include <map>
 #include <new>
-#include <shared_mutex>
 
+#include "nimble/backend/arena_map.h"
 #include "nimble/torch/allocation_hook.h"
 
 namespace nimble::cpu {
 namespace {
 
 c10::Allocator* pytorch_allocator = nullptr;  // set once, by install_planned_allocator
-
-// Where the arenas of the process lie, to tell their addresses from real allocations when PyTorch frees raw memory.
-class ArenaMap {
- public:
-  void add(const char* begin, std::size_t size) {
-    std::unique_lock lock(mutex_);
-    ends_.emplace(begin, begin + size);
-    count_.store(ends_.size(), std::memory_order_release);
-  }
-  void remove(const char* begin) {
-    std::unique_lock lock(mutex_);
-    ends_.erase(begin);
-    count_.store(ends_.size(), std::memory_order_release);
-  }
-  bool contains(const void* pointer) const {
-    if (count_.load(std::memory_order_acquire) == 0) return false;
-    std::shared_lock lock(mutex_);
-    auto after = ends_.upper_bound(static_cast<const char*>(pointer));
-    return after != ends_.begin() && pointer < std::prev(after)->second;
-  }
-
- private:
-  mutable std::shared_mutex mutex_;
-  std::map<const char*, const char*> ends_;
-  std::atomic<std::size_t> count_ = 0;
-};
 
 ArenaMap& arenas() {
   static auto* map = new ArenaMap;  // outlives every static that frees memory late
@@ -63,11 +35,13 @@ class PlannedAllocator final : public c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     AllocationHook* hook = AllocationHook::current();
     if (!hook || bytes == 0) return pytorch_allocator->allocate(bytes);
-    if (void* planned = hook->serve(bytes)) return {planned, planned, &keep, c10::Device(c10::kCPU)};
+    if (void* planned = hook->serve(bytes, c10::kCPU))
+      return {planned, planned, &keep, c10::Device(c10::kCPU)};
     c10::DataPtr real = pytorch_allocator->allocate(bytes);
-    // The deleter tells the watcher; it needs the address as context, which PyTorch's own allocator uses already.
+    // The deleter tells the watcher; it needs the address as context, which PyTorch's own allocator uses
+    // already.
     if (real.get() != real.get_context() || !pytorch_allocator->raw_deleter()) return real;
-    hook->allocated(real.get(), bytes);
+    hook->allocated(real.get(), bytes, c10::kCPU);
     void* pointer = real.release_context();
     return {pointer, pointer, &free_watched, c10::Device(c10::kCPU)};
   }
@@ -94,7 +68,8 @@ Arena::Arena(std::size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  madvise(memory, bytes, MADV_HUGEPAGE);  // fewer page faults and address translations; a hint, so its result is moot
+  madvise(memory, bytes,
+          MADV_HUGEPAGE);  // fewer page faults and address translations; a hint, so its result is moot
   data_ = static_cast<char*>(memory);
   arenas().add(data_, size_);
 }

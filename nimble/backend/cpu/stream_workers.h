@@ -10,7 +10,8 @@
 
 namespace nimble::cpu {
 
-// A counter that one thread raises and others wait for: spins for a moment, since most waits are short, then sleeps.
+// A counter that one thread raises and others wait for: spins for a moment, since most waits are short, then
+// sleeps.
 class Event {
  public:
   void raise_to(std::uint64_t value);
@@ -20,8 +21,8 @@ class Event {
   std::atomic<std::uint64_t> value_ = 0;
 };
 
-// Threads that stand by to run one function together with the caller, again and again. Started once, joined when the
-// owner goes.
+// Threads that stand by to run one function together with the caller, again and again. Started once, joined
+// when the owner goes.
 class StreamWorkers {
  public:
   // `setup` runs once on each of the `count` threads before its first job.
@@ -30,7 +31,8 @@ class StreamWorkers {
   StreamWorkers(const StreamWorkers&) = delete;
   StreamWorkers& operator=(const StreamWorkers&) = delete;
 
-  // Calls job(0) here and job(1) … job(count) on the workers; returns when all are done. `job` must not throw.
+  // Calls job(0) here and job(1) … job(count) on the workers; returns when all are done. `job` must not
+  // throw.
   void run(const std::function<void(std::size_t)>& job);
 
  private:

@@ -1,5 +1,7 @@
 #include <cstdint>
 #include <cstdio>
+#include <span>
+#include <string_view>
 
 #include "nimble/core/json.h"
 

@@ -1,4 +1,7 @@
 #include <bit>
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 

@@ -1,3 +1,7 @@
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
 #include <unordered_map>
 
 #include "nimble/core/json.h"

@@ -1,6 +1,8 @@
 #include "nimble/core/memory/liveness.h"
 
 #include <algorithm>
+#include <bit>
+#include <numeric>
 
 namespace nimble::memory {
 namespace {
@@ -96,6 +98,11 @@ bool Liveness::before(std::uint32_t a, std::uint32_t b) const {
   return true;
 }
 
+bool Liveness::is_sequential() const {
+  return std::all_of(lifetimes_.begin(), lifetimes_.end(),
+                     [](const Lifetime& life) { return life.free_from == life.last + 1; });
+}
+
 Liveness Liveness::mirrored() const {
   Liveness other = *this;
   other.is_mirrored_ = !is_mirrored_;
@@ -111,18 +118,37 @@ Liveness Liveness::mirrored() const {
   return other;
 }
 
-std::uint64_t Liveness::most_bytes_live() const {
-  std::vector<std::uint64_t> begins(end_ + 1), ends(end_ + 1);
+std::vector<std::uint64_t> Liveness::bytes_live() const {
+  std::vector<std::uint64_t> live(end_ + 1);
   for (const Lifetime& life : lifetimes_) {
-    begins[life.first] += life.bytes;
-    ends[life.last + 1] += life.bytes;
+    live[life.first] += life.bytes;
+    live[life.last + 1] -= life.bytes;  // wraps, and back in the sum below
   }
-  std::uint64_t live = 0, most = 0;
-  for (std::uint32_t p = 0; p < end_; ++p) {
-    live += begins[p] - ends[p];
-    most = std::max(most, live);
+  std::partial_sum(live.begin(), live.end(), live.begin());
+  return live;
+}
+
+std::uint64_t Liveness::most_bytes_live() const {
+  const auto live = bytes_live();
+  return *std::max_element(live.begin(), live.end());
+}
+
+std::vector<std::uint64_t> Liveness::most_bytes_beside() const {
+  // maxima[k][p] is the greatest of the 2^k values from p on; two of these cover any lifetime.
+  std::vector<std::vector<std::uint64_t>> maxima = {bytes_live()};
+  for (std::size_t step = 1; 2 * step <= end_; step *= 2) {
+    const auto& half = maxima.back();
+    std::vector<std::uint64_t> whole(half.size() - step);
+    for (std::size_t p = 0; p < whole.size(); ++p) whole[p] = std::max(half[p], half[p + step]);
+    maxima.push_back(std::move(whole));
   }
-  return most;
+  std::vector<std::uint64_t> result(size());
+  for (std::size_t b = 0; b < size(); ++b) {
+    const Lifetime& life = lifetimes_[b];
+    const auto k = static_cast<std::size_t>(std::bit_width(life.last - life.first + 1) - 1);
+    result[b] = std::max(maxima[k][life.first], maxima[k][life.last + 1 - (std::size_t{1} << k)]);
+  }
+  return result;
 }
 
 }  // namespace nimble::memory

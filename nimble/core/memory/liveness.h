@@ -37,14 +37,21 @@ class Liveness {
   // where the answer would take a search.
   bool before(std::uint32_t a, std::uint32_t b) const;
 
+  // True if the lifetimes alone decide, as on one stream.
+  bool is_sequential() const;
+
   // The same with time running backwards, for strategies that go through time in one direction.
   Liveness mirrored() const;
 
-  // The most bytes live together when the tasks run one after the other: no plan on one stream needs less.
+  // By buffer: the most bytes live together at any time of its life, when the tasks run one after the other.
+  std::vector<std::uint64_t> most_bytes_beside() const;
+
+  // The most at any time: no plan on one stream needs less.
   std::uint64_t most_bytes_live() const;
 
  private:
   void find_extreme_uses(std::span<const BufferSpec> buffers, const std::vector<std::uint32_t>& position);
+  std::vector<std::uint64_t> bytes_live() const;  // by position
   std::span<const TaskId> first_uses(std::uint32_t buffer) const;
   std::span<const TaskId> last_uses(std::uint32_t buffer) const;
 

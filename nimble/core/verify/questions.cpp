@@ -71,8 +71,7 @@ std::vector<std::uint32_t> subjects_not_ordered(const StepOrder& order, std::vec
   }
 
   std::ranges::sort(failing);
-  const auto repeated = std::ranges::unique(failing);
-  failing.erase(repeated.begin(), repeated.end());
+  failing.erase(std::unique(failing.begin(), failing.end()), failing.end());
   return failing;
 }
 

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <c10/util/FunctionRef.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "nimble/backend/cuda/device_program.h"
+#include "nimble/backend/cuda/generators.h"
+#include "nimble/backend/cuda/handles.h"
+#include "nimble/backend/cuda/private_pool.h"
+
+namespace nimble::cuda {
+
+// Issues one task onto a stream of the capture.
+using IssueTask = c10::function_ref<void(TaskId, cudaStream_t)>;
+// Issues all tasks, starting from and coming back to the given stream.
+using IssueAll = c10::function_ref<void(cudaStream_t origin, IssueTask)>;
+
+// A program captured into one CUDA graph, with what the graph needs to stay right: memory beside the plan,
+// and the random generators. The capture is of this thread alone; other threads allocate and launch
+// meanwhile. A failed capture leaves nothing behind: Error says which task failed, and the next capture
+// works.
+class CapturedGraph {
+ public:
+  // `streams` are the streams that `issue_all` uses besides its origin. The program must be warm, on this
+  // thread.
+  CapturedGraph(DeviceProgram& program, std::vector<cudaStream_t> streams, IssueAll issue_all);
+
+  // On the current stream, which is `stream`.
+  void launch(cudaStream_t stream);
+
+  std::uint64_t unplanned_allocations() const { return unplanned_; }
+
+ private:
+  PrivatePool pool_;
+  std::shared_ptr<const BlasWorkspaces> workspaces_;
+  GraphGenerators generators_;
+  GraphExec executable_;
+  std::uint64_t unplanned_ = 0;
+};
+
+// Captures and what prepares them happen one after the other in the whole process: a PyTorch generator can be
+// captured by one thread at a time.
+std::unique_lock<std::mutex> one_capture_at_a_time();
+
+}  // namespace nimble::cuda

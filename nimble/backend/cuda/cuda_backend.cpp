@@ -1,0 +1,52 @@
+#include <c10/cuda/CUDAFunctions.h>
+
+#include "nimble/backend/cuda/graph_executable.h"
+#include "nimble/backend/cuda/host_tensors.h"
+#include "nimble/backend/cuda/planned_allocator.h"
+#include "nimble/backend/cuda/stream_executable.h"
+#include "nimble/backend/executable.h"
+
+namespace nimble {
+namespace {
+
+class CudaBackend final : public Backend {
+ public:
+  std::uint64_t alignment() const override { return 512; }  // what PyTorch's caching allocator gives
+
+  void watch_allocations() override { cuda::install_planned_allocator(); }
+
+  void check(const Program& program) const override { cuda::check_host_tensors(program); }
+
+  std::unique_ptr<Executable> bind(ExecutionPlan plan, const BindOptions& options) override {
+    watch_allocations();
+    return options.graph ? cuda::make_graph_executable(std::move(plan), options)
+                         : cuda::make_stream_executable(std::move(plan), options);
+  }
+
+  std::vector<StreamLimit> stream_choices(std::size_t degree_of_concurrency) const override {
+    std::vector<StreamLimit> choices = {StreamLimit::at_most(1)};
+    if (degree_of_concurrency <= 1) return choices;
+    for (std::size_t streams = 2; streams <= 16 && streams < degree_of_concurrency; streams *= 2) {
+      choices.push_back(StreamLimit::at_most(streams));
+    }
+    choices.push_back(StreamLimit::maximum());
+    return choices;
+  }
+};
+
+}  // namespace
+
+bool cuda_available() { return c10::cuda::device_count() > 0; }
+
+Backend& cuda_backend() {
+  if (!cuda_available()) {
+    throw Error(
+        "[nimble::compile] no CUDA device was found: there is none, its driver does not work, or "
+        "CUDA_VISIBLE_DEVICES "
+        "hides it. Move the model and its inputs to the CPU");
+  }
+  static CudaBackend backend;
+  return backend;
+}
+
+}  // namespace nimble

@@ -1,0 +1,266 @@
+#include "nimble/backend/cuda/device_program.h"
+
+#include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+
+#include "nimble/torch/outside_state.h"
+
+namespace nimble::cuda {
+namespace {
+
+constexpr std::uint64_t kAlignment = 512;
+std::uint64_t align(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+ExecutionPlan on_device(ExecutionPlan plan) {
+  plan.program = std::make_shared<const Program>(move_host_tensors(*plan.program));
+  return plan;
+}
+
+// The bytes of each buffer that anybody looks at: an input may be a small part of a large storage.
+std::vector<ByteRange> seen_ranges(const Program& program) {
+  std::vector<ByteRange> seen(program.buffers.size());
+  const auto see = [&](const TensorRef& ref) {
+    const ByteRange range = byte_range(ref);
+    ByteRange& all = seen[ref.buffer.index()];
+    if (range.empty()) return;
+    all = all.empty() ? range : ByteRange{std::min(all.begin, range.begin), std::max(all.end, range.end)};
+  };
+  for (const TensorRef& input : program.inputs) see(input);
+  for (const Task& task : program.tasks) {
+    for (const TensorRef& ref : task.reads) see(ref);
+    for (const TensorRef& ref : task.writes) see(ref);
+  }
+  return seen;
+}
+
+void copy(void* destination, const void* source, std::size_t bytes, cudaStream_t stream) {
+  check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
+}
+
+void keep_alive(void* arena) { delete static_cast<std::shared_ptr<Arena>*>(arena); }
+
+}  // namespace
+
+DeviceProgram::DeviceProgram(ExecutionPlan plan, BindOptions options)
+    : plan_(on_device(std::move(plan))),
+      options_(std::move(options)),
+      device_(program().device()),
+      arena_bytes_(align(plan_.schedule.memory.arena_bytes)),
+      places_(place_inputs_and_results()),
+      arena_(std::make_shared<Arena>(
+          places_.empty() ? arena_bytes_
+                          : places_.back().offset + places_.back().range.end - places_.back().range.begin,
+          device_)),
+      bound_(plan_.program, addresses()),
+      scalars_(program()) {
+  scalars_.place(bound_);
+  find_input_copies();
+  // Whoever had this memory before may still be using it, on the stream on which it was given to us.
+  done_.record(c10::cuda::getCurrentCUDAStream(device_.index()));
+}
+
+DeviceProgram::~DeviceProgram() {
+  try {
+    wait_until_idle();
+  } catch (const Error&) {
+    // The device is in error or gone; there is nothing left to wait for.
+  }
+}
+
+std::vector<DeviceProgram::Place> DeviceProgram::place_inputs_and_results() {
+  const std::vector<ByteRange> seen = seen_ranges(program());
+  std::vector<Place> places;
+  std::uint64_t end = arena_bytes_;
+  for (std::uint32_t b = 0; b < program().buffers.size(); ++b) {
+    const Buffer& buffer = program().buffers[b];
+    const bool input = buffer.kind == BufferKind::kInput;
+    const bool result = buffer.kind == BufferKind::kInternal && buffer.returned;
+    if ((!input && !result) || buffer.device != device_ || buffer.bytes == 0) continue;
+    const ByteRange range = input ? seen[b] : ByteRange{0, buffer.bytes};
+    if (range.empty()) continue;
+    places.push_back({BufferId{b}, end, range});
+    end += align(range.end - range.begin);
+  }
+  return places;
+}
+
+std::vector<void*> DeviceProgram::addresses() {
+  std::vector<void*> addresses(program().buffers.size(), nullptr);
+  for (std::size_t b = 0; b < addresses.size(); ++b) addresses[b] = program().buffers[b].address;
+  for (std::size_t i = 0; i < plan_.memory.buffers.size(); ++i) {
+    addresses[plan_.memory.buffers[i].index()] = arena_->data() + plan_.schedule.memory.offsets[i];
+  }
+  for (const Place& place : places_) {
+    addresses[place.buffer.index()] = arena_->data() + place.offset - place.range.begin;
+  }
+  return addresses;
+}
+
+void DeviceProgram::find_input_copies() {
+  const c10::InferenceMode ordinary(false);
+  std::unordered_set<BufferId> written;
+  for (const Task& task : program().tasks) {
+    for (const TensorRef& ref : task.writes) written.insert(ref.buffer);
+  }
+  std::vector<TensorRef> copied;
+  for (std::size_t i = 0; i < program().inputs.size(); ++i) {
+    TensorRef ref = program().inputs[i];
+    const Buffer& buffer = program().buffer(ref.buffer);
+    const ByteRange range = byte_range(ref);
+    if (buffer.kind != BufferKind::kInput || !buffer.device.is_cuda() || range.empty()) continue;
+    ref.requires_grad = false;
+    if (std::find(copied.begin(), copied.end(), ref) != copied.end()) continue;
+    copied.push_back(ref);
+    InputCopy copy{.input = i, .place = materialize(ref, bound_.storage_of(ref.buffer))};
+    copy.bytes = range.end - range.begin;
+    copy.in_one_piece = copy.place.is_non_overlapping_and_dense() ||
+                        at::has_internal_overlap(copy.place) == at::MemOverlap::Yes;
+    copy.written = written.contains(ref.buffer);
+    input_copies_.push_back(std::move(copy));
+  }
+}
+
+void DeviceProgram::copy_in(std::span<const at::Tensor> inputs, cudaStream_t stream) {
+  for (const InputCopy& copied : input_copies_) {
+    const at::Tensor& input = inputs[copied.input];
+    if (copied.in_one_piece && input.is_cuda()) {
+      copy(copied.place.mutable_data_ptr(), input.const_data_ptr(), copied.bytes, stream);
+    } else {
+      // PyTorch's own copy keeps pinned host memory from being reused before it has been read.
+      const at::NoGradGuard no_grad;
+      copied.place.copy_(input, /*non_blocking=*/true);
+    }
+  }
+}
+
+Tensors DeviceProgram::copy_out(std::span<const at::Tensor> inputs, cudaStream_t stream) {
+  for (const InputCopy& copied : input_copies_) {
+    if (!copied.written) continue;
+    const at::Tensor& input = inputs[copied.input];
+    if (copied.in_one_piece) {
+      copy(input.mutable_data_ptr(), copied.place.const_data_ptr(), copied.bytes, stream);
+    } else {
+      const at::NoGradGuard no_grad;
+      input.detach().copy_(copied.place);
+    }
+  }
+  std::vector<std::pair<BufferId, c10::Storage>> fresh;
+  Tensors outputs =
+      collect_outputs(program(), inputs, [&](BufferId id) { return result_storage(id, fresh, stream); });
+  bound_.bump_versions(inputs);
+  return outputs;
+}
+
+c10::Storage DeviceProgram::result_storage(BufferId id, std::vector<std::pair<BufferId, c10::Storage>>& fresh,
+                                           cudaStream_t stream) {
+  // Outputs that share memory share its copy as well.
+  const auto known =
+      std::find_if(fresh.begin(), fresh.end(), [&](const auto& entry) { return entry.first == id; });
+  if (known != fresh.end()) return known->second;
+  const Buffer& buffer = program().buffer(id);
+  const c10::Storage& own = bound_.storage_of(id);
+  if (buffer.kind == BufferKind::kExternal) return own;
+  c10::Storage result;
+  if (buffer.bytes == 0) {
+    result = at::empty({0}, at::TensorOptions(buffer.device).dtype(at::kByte)).storage();
+  } else if (options_.alias_outputs) {
+    if (buffer.outside.defined()) return own;
+    // The arena lives as long as anybody looks at a result in it.
+    result = c10::Storage(
+        c10::Storage::use_byte_size_t(), buffer.bytes,
+        c10::DataPtr(own.mutable_data(), new std::shared_ptr<Arena>(arena_), &keep_alive, device_));
+  } else {
+    const auto bytes = static_cast<std::int64_t>(buffer.bytes);
+    result = at::empty({bytes}, at::TensorOptions(buffer.device).dtype(at::kByte)).storage();
+    if (buffer.device.is_cuda()) {
+      copy(result.mutable_data(), own.data(), buffer.bytes, stream);
+    } else {
+      std::memcpy(result.mutable_data(), own.data(), buffer.bytes);
+    }
+  }
+  fresh.emplace_back(id, result);
+  return result;
+}
+
+void DeviceProgram::issue(TaskId id, cudaStream_t stream, BoundProgram::Lane& lane,
+                          const BlasWorkspaces::Lender& lender) {
+  const auto current = c10::cuda::getStreamFromExternal(stream, device_.index());
+  const c10::cuda::CUDAStreamGuard on_stream(current);
+  const auto fail = [&](const std::string& reason) {
+    const Task& task = program().task(id);
+    throw Error("[nimble::cuda] " + task_name(program(), id) + " (" + task.op.operator_name().name + ")" +
+                (task.where.empty() ? "" : " at " + task.where) + " failed while it was issued: " + reason);
+  };
+  try {
+    if (options_.before_task) options_.before_task(id);
+    const BlasWorkspaces::Lender::Loan workspace(lender, id, stream);
+    bound_.run(id, lane);
+  } catch (const c10::Error& error) {
+    fail(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+}
+
+void DeviceProgram::settle_results(cudaStream_t stream) {
+  for (const Place& place : places_) {
+    const c10::Storage& elsewhere = bound_.given(place.buffer);
+    if (elsewhere)
+      copy(arena_->data() + place.offset, elsewhere.data(), program().buffer(place.buffer).bytes, stream);
+  }
+}
+
+void DeviceProgram::warm_up() {
+  const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
+  const OutsideState before = OutsideState::save(program(), {});
+  std::vector<WorkspaceNeed> needs(program().tasks.size());
+  {
+    const BlasWorkspaces no_workspaces(plan_, {}, device_);
+    const BlasWorkspaces::Lender lender(no_workspaces);
+    WorkspaceProbe probe(stream);
+    BoundProgram::Lane lane;
+    try {
+      for (const TaskId task : plan_.schedule.launch_order) {
+        probe.before_task();
+        issue(task, stream, lane, lender);
+        needs[task.index()] = probe.after_task();
+      }
+    } catch (...) {
+      before.restore();
+      throw;
+    }
+  }
+  before.restore();
+  bound_.release_given();
+  if (!workspaces_ || workspaces_->needs() != needs) {
+    workspaces_ = std::make_shared<const BlasWorkspaces>(plan_, std::move(needs), device_);
+  }
+}
+
+DeviceProgram::Use::Use(DeviceProgram& program, cudaStream_t stream) : program_(program), stream_(stream) {
+  program_.done_.make_wait(stream_);
+}
+
+DeviceProgram::Use::~Use() {
+  try {
+    program_.done_.record(stream_);
+  } catch (const Error&) {
+    // The device is in error, which whatever is asked of it next will say.
+  }
+}
+
+void DeviceProgram::wait_until_idle() { done_.synchronize(); }
+
+ExecutableReport DeviceProgram::report() const {
+  return {.arena_bytes = plan_.schedule.memory.arena_bytes,
+          .static_bytes = arena_->size() - arena_bytes_,
+          .workspace_bytes = workspaces_ ? workspaces_->bytes() : 0};
+}
+
+}  // namespace nimble::cuda

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "nimble/backend/bound_program.h"
+#include "nimble/backend/cuda/blas_workspaces.h"
+#include "nimble/backend/cuda/handles.h"
+#include "nimble/backend/cuda/host_tensors.h"
+#include "nimble/backend/cuda/planned_allocator.h"
+#include "nimble/backend/executable.h"
+
+namespace nimble::cuda {
+
+// A program in device memory, before it is decided how its tasks are launched: planned memory, places for
+// inputs and results that never move, and the ways in and out of them.
+class DeviceProgram {
+ public:
+  // Its device must be the current one.
+  DeviceProgram(ExecutionPlan plan, BindOptions options);
+  ~DeviceProgram();  // waits until idle
+  DeviceProgram(const DeviceProgram&) = delete;
+  DeviceProgram& operator=(const DeviceProgram&) = delete;
+
+  const ExecutionPlan& plan() const { return plan_; }
+  const Program& program() const { return *plan_.program; }
+  const BindOptions& options() const { return options_; }
+  c10::Device device() const { return device_; }
+  BoundProgram& bound() { return bound_; }
+  const std::shared_ptr<const BlasWorkspaces>& workspaces() const { return workspaces_; }
+
+  // Runs all tasks once on the current stream and undoes what that changed outside. Libraries choose their
+  // kernels here, for this thread, and show which tasks need a workspace. Inputs must be in place.
+  void warm_up();
+  bool is_warm() const { return workspaces_ != nullptr; }
+
+  // Issues one task on `stream`. Errors name the task, its operator and the user's source line.
+  void issue(TaskId task, cudaStream_t stream, BoundProgram::Lane& lane,
+             const BlasWorkspaces::Lender& lender);
+
+  // After the last task: brings home what a task made elsewhere because it asked for another size than
+  // recorded.
+  void settle_results(cudaStream_t stream);
+
+  // Whether a number that kernels take from host memory is other than at the last call.
+  bool update_scalars(std::span<const at::Tensor> inputs) { return scalars_.update(inputs); }
+
+  // All copies go over the caller's current stream, without waiting on the host.
+  void copy_in(std::span<const at::Tensor> inputs, cudaStream_t stream);
+  Tensors copy_out(std::span<const at::Tensor> inputs, cudaStream_t stream);
+
+  // While it lives, this program's memory is used on `stream`. That starts, on the device, when the use
+  // before has ended, whatever stream that was on.
+  class Use {
+   public:
+    Use(DeviceProgram& program, cudaStream_t stream);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    DeviceProgram& program_;
+    cudaStream_t stream_;
+  };
+  // Waits on the host for the end of the last use.
+  void wait_until_idle();
+
+  ExecutableReport report() const;
+
+ private:
+  // Where a buffer lies in the executable's own memory, behind the planned part.
+  struct Place {
+    BufferId buffer;
+    std::uint64_t offset = 0;  // in the arena
+    ByteRange range;           // the bytes of the buffer that are kept
+  };
+  struct InputCopy {
+    std::size_t input;
+    at::Tensor place;
+    std::size_t bytes = 0;  // of the whole span, where that can be copied at once
+    bool in_one_piece = false;
+    bool written = false;
+  };
+
+  std::vector<Place> place_inputs_and_results();
+  std::vector<void*> addresses();
+  void find_input_copies();
+  c10::Storage result_storage(BufferId buffer, std::vector<std::pair<BufferId, c10::Storage>>& fresh,
+                              cudaStream_t stream);
+
+  ExecutionPlan plan_;
+  BindOptions options_;
+  c10::Device device_;
+  std::uint64_t arena_bytes_ = 0;
+  std::vector<Place> places_;
+  std::shared_ptr<Arena> arena_;
+  BoundProgram bound_;
+  HostScalars scalars_;
+  std::vector<InputCopy> input_copies_;
+  std::shared_ptr<const BlasWorkspaces> workspaces_;  // known once warm; graphs share it
+  Event done_;                                        // the last use of the memory
+};
+
+}  // namespace nimble::cuda

@@ -1,0 +1,81 @@
+#include "nimble/backend/cuda/graph_executable.h"
+
+#include <c10/cuda/CUDAGuard.h>
+
+#include <optional>
+
+#include "nimble/backend/cuda/captured_graph.h"
+#include "nimble/backend/cuda/device_program.h"
+#include "nimble/backend/cuda/schedule_streams.h"
+#include "nimble/backend/cuda/task_times.h"
+
+namespace nimble::cuda {
+namespace {
+
+class GraphExecutable final : public Executable {
+ public:
+  GraphExecutable(ExecutionPlan plan, const BindOptions& options) : program_(std::move(plan), options) {
+    const Tensors& examples = options.example_inputs;
+    if (examples.size() != program_.program().inputs.size()) return;
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+    const DeviceProgram::Use use(program_, stream);
+    program_.copy_in(examples, stream);
+    program_.update_scalars(examples);
+    capture();
+  }
+
+  ~GraphExecutable() override {
+    try {
+      program_.wait_until_idle();
+    } catch (const Error&) {
+      // The device is in error or gone, and so is the graph.
+    }
+  }
+
+  Tensors replay(std::span<const at::Tensor> inputs) override {
+    const c10::cuda::CUDAGuard on_device(program_.device());
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+    const DeviceProgram::Use use(program_, stream);
+    program_.copy_in(inputs, stream);
+    const bool scalars_changed = program_.update_scalars(inputs);
+    if (!graph_ || scalars_changed) capture();
+    graph_->launch(stream);
+    return program_.copy_out(inputs, stream);
+  }
+
+  void wait() override { program_.wait_until_idle(); }
+
+  ExecutableReport report() const override {
+    ExecutableReport report = program_.report();
+    if (graph_) report.unplanned_allocations = graph_->unplanned_allocations();
+    return report;
+  }
+
+  std::vector<Nanoseconds> measure_tasks(std::span<const at::Tensor> inputs) override {
+    return task_times(program_, inputs);
+  }
+
+ private:
+  void capture() {
+    const auto alone = one_capture_at_a_time();
+    if (graph_) program_.wait_until_idle();
+    graph_.reset();
+    program_.warm_up();
+    ScheduleStreams streams(program_.plan().schedule);
+    graph_.emplace(program_, streams.raw(), [&](cudaStream_t origin, IssueTask issue_task) {
+      streams.issue(program_.plan().schedule, origin, issue_task);
+    });
+  }
+
+  DeviceProgram program_;
+  std::optional<CapturedGraph> graph_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> make_graph_executable(ExecutionPlan plan, const BindOptions& options) {
+  const c10::cuda::CUDAGuard on_device(plan.program->device());
+  return std::make_unique<GraphExecutable>(std::move(plan), options);
+}
+
+}  // namespace nimble::cuda

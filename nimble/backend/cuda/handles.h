@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+namespace nimble::cuda {
+
+// Throws nimble::Error that names the call, and clears the error so that the next call does not see it again.
+void check(cudaError_t status, const char* call);
+
+// A handle of the CUDA runtime, destroyed with its owner. Errors on destruction are ignored: at exit the
+// driver may already be gone.
+template <class Handle, cudaError_t (*destroy)(Handle)>
+class Owned {
+ public:
+  Owned() = default;
+  explicit Owned(Handle handle) : handle_(handle) {}
+  Owned(Owned&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Owned& operator=(Owned&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Owned() {
+    if (handle_) static_cast<void>(destroy(handle_));
+  }
+
+  Handle get() const { return handle_; }
+  explicit operator bool() const { return handle_ != nullptr; }
+
+ private:
+  Handle handle_ = nullptr;
+};
+
+// A stream that does not wait for the legacy default stream. PyTorch's own pool has 32 of them for each
+// device; a schedule may need more, all different.
+class Stream {
+ public:
+  explicit Stream(int priority = 0);
+  cudaStream_t get() const { return handle_.get(); }
+
+ private:
+  Owned<cudaStream_t, cudaStreamDestroy> handle_;
+};
+
+class Event {
+ public:
+  enum class Timing { kOff, kOn };
+  explicit Event(Timing timing = Timing::kOff);
+
+  void record(cudaStream_t stream);
+  // As a node of the graph being captured: it is recorded at each launch, and can be read outside of the
+  // graph.
+  void record_in_graph(cudaStream_t stream);
+  void make_wait(cudaStream_t stream) const;
+  void synchronize() const;
+  float milliseconds_since(const Event& start) const;
+
+ private:
+  Owned<cudaEvent_t, cudaEventDestroy> handle_;
+};
+
+using Graph = Owned<cudaGraph_t, cudaGraphDestroy>;
+using GraphExec = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
+
+// Ready to launch, and already on the device.
+GraphExec instantiate(const Graph& graph, cudaStream_t stream);
+void launch(const GraphExec& graph, cudaStream_t stream);
+
+}  // namespace nimble::cuda

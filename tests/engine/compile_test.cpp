@@ -1,0 +1,219 @@
+#include "nimble/engine/compile.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <thread>
+
+#include "nimble/engine/errors.h"
+
+namespace nimble {
+namespace {
+
+class Compile : public ::testing::Test {
+  void SetUp() override { torch::manual_seed(0); }
+  torch::NoGradGuard no_grad_;
+};
+
+torch::nn::Sequential small_net() {
+  torch::nn::Sequential net(torch::nn::Conv2d(3, 8, 3), torch::nn::BatchNorm2d(8), torch::nn::ReLU(),
+                            torch::nn::AdaptiveAvgPool2d(1), torch::nn::Flatten(), torch::nn::Linear(8, 4));
+  net->eval();
+  return net;
+}
+
+TEST_F(Compile, GivesEagersAnswersFromTheFirstCallOn) {
+  auto net = small_net();
+  auto fast = compile([&](const Tensors& in) -> Tensors { return {net->forward(in[0])}; });
+  for (int i = 0; i < 6; ++i) {
+    const at::Tensor x = torch::randn({2, 3, 8, 8});
+    EXPECT_TRUE(at::equal(fast({x})[0], net->forward(x))) << "call " << i;
+  }
+  EXPECT_EQ(fast.stats().replays, 4u);
+  EXPECT_EQ(fast.stats().validations, 1u);
+}
+
+TEST_F(Compile, ASecondCallDoesNotChangeTheFirstResult) {
+  auto fast = compile([](const Tensors& in) -> Tensors { return {in[0].exp()}; });
+  fast.prepare({torch::zeros({4})});
+  const at::Tensor first = fast({torch::zeros({4})})[0];
+  fast({torch::ones({4})});
+  EXPECT_TRUE(at::equal(first, torch::ones({4})));
+}
+
+TEST_F(Compile, AliasedResultsAreOverwrittenByTheNextCall) {
+  auto fast = compile([](const Tensors& in) -> Tensors { return {in[0].exp()}; }, {.alias_outputs = true});
+  fast.prepare({torch::zeros({4})});
+  const at::Tensor first = fast({torch::zeros({4})})[0];
+  fast({torch::ones({4})});
+  EXPECT_TRUE(at::equal(first, torch::ones({4}).exp()));
+}
+
+TEST_F(Compile, AnotherShapeIsRecordedAnew) {
+  auto fast = compile([](const Tensors& in) -> Tensors { return {in[0].sum(0)}; });
+  for (int rows : {2, 3, 2, 3, 2, 3}) {
+    const at::Tensor x = torch::randn({rows, 5});
+    EXPECT_TRUE(at::equal(fast({x})[0], x.sum(0)));
+  }
+  EXPECT_EQ(fast.stats().cached, 2u);
+}
+
+TEST_F(Compile, TheLeastRecentlyUsedSignatureGoesFirst) {
+  auto fast = compile([](const Tensors& in) -> Tensors { return {in[0].exp()}; }, {.cache_size = 2});
+  for (int size : {1, 2, 3}) fast({torch::zeros({size})});
+  EXPECT_EQ(fast.stats().cached, 2u);
+  EXPECT_EQ(fast.stats().evictions, 1u);
+}
+
+TEST_F(Compile, StrictRefusesAnotherSignature) {
+  auto fast = compile([](const Tensors& in) -> Tensors { return {in[0].exp()}; }, {.strict = true});
+  fast({torch::zeros({4})});
+  EXPECT_THROW(fast({torch::zeros({5})}), GuardError);
+  EXPECT_NO_THROW(fast.prepare({torch::zeros({5})}));
+  EXPECT_NO_THROW(fast({torch::zeros({5})}));
+}
+
+TEST_F(Compile, WhatCannotBeReplayedRunsEagerly) {
+  auto fast = compile([](const Tensors& in) -> Tensors { return {in[0].nonzero()}; });
+  for (int i = 0; i < 4; ++i) {
+    const at::Tensor x = torch::randn({6}) > 0;
+    EXPECT_TRUE(at::equal(fast({x})[0], x.nonzero()));
+  }
+  EXPECT_EQ(fast.stats().replays, 0u);
+  EXPECT_THROW(fast.prepare({torch::ones({6}) > 0}), RecordError);
+  EXPECT_NE(fast.explain().find("aten::nonzero"), std::string::npos) << fast.explain();
+}
+
+TEST_F(Compile, PrepareLeavesOutsideStateAsItWas) {
+  at::Tensor counter = torch::zeros({3});
+  auto fast = compile([&](const Tensors& in) -> Tensors {
+    counter.add_(in[0]);
+    return {counter + torch::rand({3})};
+  });
+  torch::manual_seed(5);
+  fast.prepare({torch::ones({3})});
+  EXPECT_TRUE(at::equal(counter, torch::zeros({3})));
+  const at::Tensor result = fast({torch::ones({3})})[0];
+  torch::manual_seed(5);
+  EXPECT_TRUE(at::equal(result, torch::ones({3}) + torch::rand({3})));
+  EXPECT_TRUE(at::equal(counter, torch::ones({3})));
+}
+
+TEST_F(Compile, RandomNumbersFollowEagersSequence) {
+  const auto function = [](const Tensors& in) -> Tensors { return {torch::dropout(in[0], 0.5, true), torch::rand({2})}; };
+  auto fast = compile(function);
+  const at::Tensor x = torch::ones({64});
+  Tensors from_replay, from_eager;
+  torch::manual_seed(3);
+  for (int i = 0; i < 20; ++i) for (auto& t : fast({x})) from_replay.push_back(t);
+  torch::manual_seed(3);
+  for (int i = 0; i < 20; ++i) for (auto& t : function({x})) from_eager.push_back(t);
+  for (std::size_t i = 0; i < from_eager.size(); ++i) EXPECT_TRUE(at::equal(from_replay[i], from_eager[i])) << i;
+  EXPECT_EQ(fast.stats().replays, 18u);
+}
+
+TEST_F(Compile, ResultsMayBeInputsViewsParametersOrTwins) {
+  const at::Tensor weight = torch::randn({4});
+  const auto function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor sum = in[0] + weight;
+    return {in[0], in[0].slice(0, 1, 3), weight, sum, sum, torch::ones({2})};
+  };
+  auto fast = compile(function);
+  for (int i = 0; i < 4; ++i) {
+    const at::Tensor x = torch::randn({4});
+    const Tensors result = fast({x}), expected = function({x});
+    for (std::size_t k = 0; k < expected.size(); ++k) EXPECT_TRUE(at::equal(result[k], expected[k])) << k;
+    EXPECT_TRUE(result[0].is_same(x));
+    EXPECT_TRUE(result[1].is_alias_of(x));
+    EXPECT_TRUE(result[2].is_same(weight));
+    EXPECT_TRUE(result[3].is_same(result[4]));
+  }
+  EXPECT_EQ(fast.stats().replays, 2u);
+}
+
+TEST_F(Compile, AReplacedParameterIsNoticed) {
+  torch::nn::Linear net(4, 4);
+  auto fast = compile([&](const Tensors& in) -> Tensors { return {net->forward(in[0])}; }, {}, watch(net));
+  const at::Tensor x = torch::randn({2, 4});
+  for (int i = 0; i < 3; ++i) fast({x});
+  net->weight.set_data(torch::randn({4, 4}));
+  EXPECT_TRUE(at::equal(fast({x})[0], net->forward(x)));
+}
+
+TEST_F(Compile, AnOutsideVersionIsBumpedByAReplay) {
+  const at::Tensor counter = torch::zeros({1});
+  auto fast = compile([&](const Tensors& in) -> Tensors {
+    counter.add_(in[0]);
+    return {};
+  });
+  for (int i = 0; i < 2; ++i) fast({torch::ones({1})});
+  const auto before = counter._version();
+  fast({torch::ones({1})});
+  EXPECT_GT(counter._version(), before);
+  EXPECT_EQ(counter.item<float>(), 3);
+}
+
+TEST_F(Compile, ErrorsOfAReplayAreEagersAndLeaveItUsable) {
+  const at::Tensor table = torch::randn({5, 2});
+  auto fast = compile([&](const Tensors& in) -> Tensors { return {at::embedding(table, in[0])}; });
+  const at::Tensor good = torch::tensor({1, 4}), bad = torch::tensor({1, 9});
+  for (int i = 0; i < 3; ++i) fast({good});
+  EXPECT_THROW(fast({bad}), c10::IndexError);
+  EXPECT_TRUE(at::equal(fast({good})[0], at::embedding(table, good)));
+}
+
+TEST_F(Compile, ManyThreadsGetRightAnswers) {
+  auto net = small_net();
+  auto fast = compile([&](const Tensors& in) -> Tensors { return {net->forward(in[0])}; });
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      const torch::NoGradGuard no_grad;
+      for (int i = 0; i < 25; ++i) {
+        const at::Tensor x = torch::randn({1, 3, 8, 8});
+        wrong += !at::equal(fast({x})[0], net->forward(x));
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(fast.stats().replays, 0u);
+}
+
+TEST_F(Compile, AFunctionThatChangesOnTheHostIsNotFrozen) {
+  int calls = 0;
+  auto fast = compile([&](const Tensors& in) -> Tensors { return {in[0] + ++calls}; });
+  for (int i = 1; i <= 8; ++i) EXPECT_EQ(fast({torch::zeros({1})})[0].item<float>(), static_cast<float>(i));
+  EXPECT_EQ(fast.stats().replays, 0u);
+}
+
+TEST_F(Compile, OneInsideAnotherIsSeenThrough) {
+  auto inner = compile([](const Tensors& in) -> Tensors { return {in[0].relu()}; });
+  auto outer = compile([&](const Tensors& in) -> Tensors { return {inner(in)[0].exp()}; });
+  for (int i = 0; i < 4; ++i) {
+    const at::Tensor x = torch::randn({3});
+    EXPECT_TRUE(at::equal(outer({x})[0], x.relu().exp()));
+  }
+  EXPECT_EQ(outer.stats().tasks, 2u);
+  EXPECT_EQ(inner.stats().recordings, 0u);
+}
+
+TEST_F(Compile, EveryNumberOfStreamsGivesTheSameBits) {
+  const auto function = [](const Tensors& in) -> Tensors {
+    Tensors parts;
+    for (int i = 1; i < 9; ++i) parts.push_back((in[0] * i).tanh().add(in[0]).sigmoid());
+    return {torch::cat(parts)};
+  };
+  for (const std::size_t streams : {0, 1, 2, 3, 4}) {
+    auto fast = compile(function, {.streams = streams});
+    for (int i = 0; i < 20; ++i) {
+      const at::Tensor x = torch::randn({33});
+      EXPECT_TRUE(at::equal(fast({x})[0], function({x})[0])) << streams << " streams";
+    }
+    EXPECT_EQ(fast.stats().replays, 18u);
+  }
+}
+
+}  // namespace
+}  // namespace nimble

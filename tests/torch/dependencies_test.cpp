@@ -1,0 +1,95 @@
+#include "nimble/torch/dependencies.h"
+
+#include <gtest/gtest.h>
+
+#include "nimble/core/reachability.h"
+#include "recorded.h"
+
+namespace nimble {
+namespace {
+
+bool ordered(const Program& program, std::uint32_t a, std::uint32_t b) {
+  return Reachability(dependencies(program)).happens_before(TaskId{a}, TaskId{b});
+}
+
+//  relu ─┐
+//        add
+//  tanh ─┘
+TEST(Dependencies, ReadersOfOneInputAreIndependent) {
+  const Program program = record({torch::randn({4})}, [](const Tensors& in) -> Tensors {
+    const at::Tensor left = torch::relu(in[0]);
+    const at::Tensor right = torch::tanh(in[0]);
+    return {left + right};
+  });
+  ASSERT_EQ(operators(program), (std::vector<std::string>{"aten::relu", "aten::tanh", "aten::add"}));
+  EXPECT_FALSE(ordered(program, 0, 1));
+  EXPECT_TRUE(ordered(program, 0, 2));
+  EXPECT_TRUE(ordered(program, 1, 2));
+}
+
+TEST(Dependencies, AWriteWaitsForEarlierReaders) {
+  const Program program = record({torch::randn({4})}, [](const Tensors& in) -> Tensors {
+    at::Tensor x = in[0].clone();
+    at::Tensor y = x.relu();
+    x.mul_(2);
+    return {x, y};
+  });
+  ASSERT_EQ(operators(program), (std::vector<std::string>{"aten::clone", "aten::relu", "aten::mul_"}));
+  EXPECT_TRUE(ordered(program, 1, 2));
+}
+
+TEST(Dependencies, TwoHalvesWrittenByTwoTasksStayIndependent) {
+  const Program program = record({torch::randn({2, 6})}, [](const Tensors& in) -> Tensors {
+    at::Tensor out = torch::empty({2, 6});
+    out.slice(1, 0, 3).copy_(in[0].slice(1, 0, 3).relu());
+    out.slice(1, 3, 6).copy_(in[0].slice(1, 3, 6).tanh());
+    return {out.exp()};
+  });
+  ASSERT_EQ(operators(program), (std::vector<std::string>{"aten::relu", "aten::copy_", "aten::tanh", "aten::copy_", "aten::exp"}));
+  EXPECT_FALSE(ordered(program, 1, 3));
+  EXPECT_TRUE(ordered(program, 1, 4));
+  EXPECT_TRUE(ordered(program, 3, 4));
+}
+
+TEST(Dependencies, ViewsSeeWritesThroughTheBase) {
+  const Program program = record({torch::randn({4, 4})}, [](const Tensors& in) -> Tensors {
+    at::Tensor x = in[0].clone();
+    at::Tensor row = x.t()[1];
+    x.mul_(3);
+    return {row.exp()};
+  });
+  ASSERT_EQ(operators(program), (std::vector<std::string>{"aten::clone", "aten::mul_", "aten::exp"}));
+  EXPECT_TRUE(ordered(program, 1, 2));
+}
+
+TEST(Dependencies, RandomTasksOnOneCpuGeneratorAreChained) {
+  const Program program = record({torch::randn({4})}, [](const Tensors& in) -> Tensors {
+    return {torch::rand_like(in[0]), torch::rand_like(in[0])};
+  });
+  ASSERT_EQ(program.tasks.size(), 2u);
+  EXPECT_TRUE(ordered(program, 0, 1));
+}
+
+TEST(Dependencies, RandomTasksOnDifferentGeneratorsAreNot) {
+  auto one = at::make_generator<at::CPUGeneratorImpl>(1), two = at::make_generator<at::CPUGeneratorImpl>(2);
+  const Program program = record({torch::zeros({4})}, [&](const Tensors& in) -> Tensors {
+    return {in[0].clone().uniform_(0, 1, one), in[0].clone().uniform_(0, 1, two)};
+  });
+  ASSERT_EQ(operators(program),
+            (std::vector<std::string>{"aten::clone", "aten::uniform_", "aten::clone", "aten::uniform_"}));
+  EXPECT_FALSE(ordered(program, 1, 3));
+}
+
+TEST(MemoryDemand, LeavesOutInputsResultsAndOutsideTensors) {
+  const at::Tensor weight = torch::randn({4, 4});
+  const Program program = record({torch::randn({4, 4})}, [&](const Tensors& in) -> Tensors {
+    return {torch::mm(in[0], weight).relu().exp()};
+  });
+  const MemoryDemand demand = memory_demand(program, 64);
+  std::uint64_t lasting = 0;
+  for (const BufferId id : demand.buffers) lasting += program.buffer(id).kind == BufferKind::kInternal;
+  EXPECT_EQ(lasting, 2u);  // of mm and relu; exp's is the caller's
+}
+
+}  // namespace
+}  // namespace nimble

@@ -1,0 +1,128 @@
+#include <gtest/gtest.h>
+
+#include "recorded.h"
+
+namespace nimble {
+namespace {
+
+TEST(Recorder, ViewsVanish) {
+  const Program program = record({torch::randn({2, 3, 4})}, [](const Tensors& in) -> Tensors {
+    return {in[0].transpose(0, 1).reshape({3, 8}).unsqueeze(0).slice(2, 1, 5).relu()};
+  });
+  EXPECT_EQ(operators(program), (std::vector<std::string>{"aten::clone", "aten::relu"}));  // reshape had to copy
+}
+
+TEST(Recorder, SeesTheSameOperatorsInEveryMode) {
+  torch::nn::Sequential net(torch::nn::Conv2d(3, 4, 3), torch::nn::ReLU(), torch::nn::Flatten(), torch::nn::Linear(64, 2));
+  const at::Tensor x = torch::randn({1, 3, 6, 6});
+  const auto run = [&](const Tensors& in) -> Tensors { return {net->forward(in[0])}; };
+  std::vector<std::string> with_no_grad, with_inference_mode;
+  {
+    const torch::NoGradGuard guard;
+    with_no_grad = operators(record({x}, run));
+  }
+  {
+    const c10::InferenceMode guard;
+    with_inference_mode = operators(record({x}, run));
+  }
+  EXPECT_EQ(with_no_grad, with_inference_mode);
+  EXPECT_EQ(with_no_grad, (std::vector<std::string>{"aten::convolution", "aten::relu", "aten::addmm"}));
+}
+
+TEST(Recorder, SeesAWholeTrainingStepBelowAutograd) {
+  torch::nn::Linear net(4, 2);
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  std::vector<std::string> seen;
+  cpu_backend().watch_allocations();
+  const at::Tensor x = torch::randn({3, 4});
+  ProgramBuilder builder(Tensors{x}, ProgramBuilder::OnRefusal::kRemember);
+  {
+    const DispatchModeGuard mode(builder);
+    optimizer.zero_grad();
+    net->forward(x).square().mean().backward();
+    optimizer.step();
+  }
+  EXPECT_FALSE(builder.refusal());
+  const Tensors kept = {net->weight.grad(), net->bias.grad()};
+  const Program program = builder.finish({}, kept);
+  const auto names = operators(program);
+  EXPECT_NE(std::find(names.begin(), names.end(), "aten::addmm"), names.end());
+  EXPECT_NE(std::find(names.begin(), names.end(), "aten::mean"), names.end());
+  EXPECT_EQ(std::count(names.begin(), names.end(), "aten::add_"), 2);  // one update for each parameter
+}
+
+TEST(Recorder, RefusesItemByName) {
+  try {
+    record({torch::randn({1})}, [](const Tensors& in) -> Tensors { return {in[0] * in[0].item<float>()}; });
+    FAIL() << "was not refused";
+  } catch (const RecordError& error) {
+    EXPECT_NE(std::string(error.what()).find("aten::_local_scalar_dense"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Recorder, RefusesShapesThatDependOnData) {
+  const auto refused = [](const std::function<at::Tensor(at::Tensor)>& f) {
+    EXPECT_THROW(record({torch::randn({4})}, [&](const Tensors& in) -> Tensors { return {f(in[0])}; }), RecordError);
+  };
+  refused([](const at::Tensor& x) { return x.nonzero(); });
+  refused([](const at::Tensor& x) { return x.masked_select(x > 0); });
+  refused([](const at::Tensor& x) { return x.index({x > 0}); });
+}
+
+TEST(Recorder, AllowsIndexingByNumbers) {
+  const at::Tensor index = torch::tensor({2, 0});
+  const Program program = record({torch::randn({4})}, [&](const Tensors& in) -> Tensors { return {in[0].index({index})}; });
+  EXPECT_EQ(operators(program), (std::vector<std::string>{"aten::index"}));
+}
+
+TEST(Recorder, RefusesSparseTensors) {
+  EXPECT_THROW(record({torch::eye(3)}, [](const Tensors& in) -> Tensors { return {in[0].to_sparse().to_dense()}; }), RecordError);
+}
+
+TEST(Recorder, RefusesAnEscapeWithNoPlace) {
+  std::vector<at::Tensor> kept_by_the_user;
+  EXPECT_THROW(record({torch::randn({4})},
+                      [&](const Tensors& in) -> Tensors {
+                        kept_by_the_user.push_back(in[0].exp());
+                        return {in[0].relu()};
+                      }),
+               RecordError);
+}
+
+TEST(Recorder, RememberedRefusalLetsTheFunctionRunOn) {
+  const at::Tensor x = torch::tensor({1.f, -1.f});
+  ProgramBuilder builder(Tensors{x}, ProgramBuilder::OnRefusal::kRemember);
+  float sum = 0;
+  {
+    const DispatchModeGuard mode(builder);
+    sum = x.relu().sum().item<float>() + 1;
+  }
+  EXPECT_EQ(sum, 2);
+  ASSERT_TRUE(builder.refusal());
+  EXPECT_EQ(builder.refusal()->what, "aten::_local_scalar_dense");
+}
+
+TEST(Recorder, AnOutArgumentHasItsFinalShapeFromTheStart) {
+  const Program program = record({torch::randn({3, 3})}, [](const Tensors& in) -> Tensors {
+    at::Tensor out = torch::empty({0});
+    at::mm_out(out, in[0], in[0]);
+    return {out.relu()};
+  });
+  ASSERT_EQ(operators(program), (std::vector<std::string>{"aten::mm", "aten::relu"}));
+  EXPECT_EQ(program.tasks[0].writes.at(0).numel(), 9);
+}
+
+TEST(Recorder, PrintsOneLineForEachTask) {
+  const Program program = record({torch::randn({2, 3})}, [](const Tensors& in) -> Tensors { return {in[0].relu().exp()}; });
+  const std::string text = to_string(program);
+  EXPECT_NE(text.find("relu#0(input0:f32[2, 3])"), std::string::npos) << text;
+  EXPECT_NE(text.find("exp#1("), std::string::npos) << text;
+}
+
+TEST(Recorder, ExceptionsOfTheFunctionLeaveNothingBehind) {
+  EXPECT_THROW(record({torch::randn({2})}, [](const Tensors&) -> Tensors { throw std::runtime_error("mine"); }), std::runtime_error);
+  EXPECT_EQ(operators(record({torch::randn({2})}, [](const Tensors& in) -> Tensors { return {in[0].exp()}; })).size(), 1u);
+}
+
+}  // namespace
+}  // namespace nimble
