@@ -367,6 +367,21 @@ class TestState:
         assert fast.stats["replays"] > 0
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_fast_path_of_attention(mode):
+    """PyTorch's modules leave it when somebody watches their functions, so a watcher must not be seen."""
+    attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+
+    def function(x):
+        return attention(x, x, x, need_weights=False)[0], layer(x)
+
+    with mode():
+        fast = nimble.compile(function, strict=True).prepare(torch.randn(2, 3, 8))
+        x = torch.randn(2, 3, 8)
+        assert_same(replay(fast, x), function(x))
+
+
 class TestSeveral:
     def test_two_compiled_models_share_weights(self):
         shared = nn.Linear(4, 4)
