@@ -77,6 +77,12 @@ class TestIsAModule:
             assert_same(outer(x), model(x).softmax(1))
         assert sum(p.numel() for p in outer.parameters()) == sum(p.numel() for p in model.parameters())
 
+    def test_an_empty_module_inside(self):
+        model = nn.Sequential(nn.Linear(3, 3), nn.Sequential())
+        fast = nimble.compile(model, strict=True).prepare(torch.randn(1, 3))
+        x = torch.randn(1, 3)
+        assert_same(replay(fast, x), model(x))
+
     def test_original_stays_usable(self):
         model = small_model()
         x = picture()
@@ -359,6 +365,21 @@ class TestState:
             assert_same(fast(torch.ones(2)), torch.full((2,), float(calls)))
             assert model.calls == calls
         assert fast.stats["replays"] > 0
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_fast_path_of_attention(mode):
+    """PyTorch's modules leave it when somebody watches their functions, so a watcher must not be seen."""
+    attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+
+    def function(x):
+        return attention(x, x, x, need_weights=False)[0], layer(x)
+
+    with mode():
+        fast = nimble.compile(function, strict=True).prepare(torch.randn(2, 3, 8))
+        x = torch.randn(2, 3, 8)
+        assert_same(replay(fast, x), function(x))
 
 
 class TestSeveral:
