@@ -1,6 +1,6 @@
 """What `make run` shows: five networks, eager and with Nimble, on the GPU where there is one, else on the CPU.
 
-    python -m benchmarks.demo [--seconds S] [--json FILE] [MODEL ...]
+python -m benchmarks.demo [--seconds S] [--json FILE] [MODEL ...]
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def run_model(name: str, device: torch.device, seconds: float, say: Callable[[st
 
 
 def show(rows: list[dict], console: Console) -> None:
-    table = Table(title=f"milliseconds, batch 1, on {rows[0]['device']}", caption="median of interleaved runs")
+    table = Table(
+        title=f"milliseconds, batch 1, on {rows[0]['device']}", caption="median of interleaved runs"
+    )
     for title in ("model", "eager", "nimble", "speed-up", "tasks", "streams", "syncs", "concurrency"):
         table.add_column(title, justify="left" if title == "model" else "right")
     for title in ("arena MiB", "of MiB", "prepared s", "same bits"):
@@ -104,7 +106,10 @@ def main() -> None:
             prefix = f"[{number}/{len(names)}] {name}: "
             rows.append(
                 run_model(
-                    name, device, arguments.seconds, lambda text, p=prefix: progress.update(line, description=p + text)
+                    name,
+                    device,
+                    arguments.seconds,
+                    lambda text, p=prefix: progress.update(line, description=p + text),
                 )
             )
     show(rows, console)

@@ -1,11 +1,11 @@
 """Nimble: runs PyTorch programs from a schedule made ahead of time.
 
-    import nimble
+import nimble
 
-    fast = nimble.compile(model)          # any callable: a module or a function
-    with torch.inference_mode():
-        y = fast(x)                       # recorded on first use; fast.prepare(x) does it ahead of time
-    print(fast.explain())
+fast = nimble.compile(model)          # any callable: a module or a function
+with torch.inference_mode():
+    y = fast(x)                       # recorded on first use; fast.prepare(x) does it ahead of time
+print(fast.explain())
 """
 
 from importlib.metadata import version

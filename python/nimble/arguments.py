@@ -27,7 +27,9 @@ class Structure:
     def __init__(self, leaves: list, spec: pytree.TreeSpec):
         self.spec = spec
         self.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
-        self.others = [None if is_tensor else leaf for leaf, is_tensor in zip(leaves, self.is_tensor, strict=True)]
+        self.others = [
+            None if is_tensor else leaf for leaf, is_tensor in zip(leaves, self.is_tensor, strict=True)
+        ]
         self.is_one_tensor = len(leaves) == 1 and self.is_tensor[0] and spec.is_leaf()
 
     def __eq__(self, other: object) -> bool:
@@ -41,7 +43,10 @@ class Structure:
         if self.is_one_tensor:
             return tensors[0]
         given = iter(tensors)
-        leaves = [next(given) if is_tensor else other for other, is_tensor in zip(self.others, self.is_tensor, strict=True)]
+        leaves = [
+            next(given) if is_tensor else other
+            for other, is_tensor in zip(self.others, self.is_tensor, strict=True)
+        ]
         return pytree.tree_unflatten(leaves, self.spec)
 
 
@@ -68,4 +73,6 @@ class Arguments:
         variant = self._variants.setdefault(structure.key(), len(self._variants))
         if not kwargs and leaves and all(type(arg) is torch.Tensor for arg in args):
             self._plain[len(args)] = variant
-        return [leaf for leaf, is_tensor in zip(leaves, structure.is_tensor, strict=True) if is_tensor], variant
+        return [
+            leaf for leaf, is_tensor in zip(leaves, structure.is_tensor, strict=True) if is_tensor
+        ], variant

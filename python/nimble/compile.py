@@ -58,7 +58,9 @@ class _Call:
 class CompiledFunction:
     """Answers like the function it was made from, from a schedule made ahead of time."""
 
-    def __init__(self, function: Callable, options: _C.CompileOptions, static: list[torch.Tensor] | None = None):
+    def __init__(
+        self, function: Callable, options: _C.CompileOptions, static: list[torch.Tensor] | None = None
+    ):
         self._function = function
         self._compiled = _C.Compiled(options)
         self._arguments = Arguments()

@@ -10,7 +10,9 @@ from nimble.settings import compile_options
 
 def _is_static(value: object) -> bool:
     """Parameters and buffers that Dynamo turned into inputs: they stay where they are from call to call."""
-    return isinstance(value, torch.nn.Parameter) or getattr(value, "_dynamo_static_input_type", None) is not None
+    return (
+        isinstance(value, torch.nn.Parameter) or getattr(value, "_dynamo_static_input_type", None) is not None
+    )
 
 
 def backend(graph: torch.fx.GraphModule, example_inputs: list, **options) -> Callable:

@@ -55,7 +55,9 @@ def modules_reached_by(function: Callable) -> list[torch.nn.Module]:
 class Places:
     """What to look at before each replay, and where to put tensors back after it."""
 
-    def __init__(self, function: Callable, modules: Iterable[torch.nn.Module], outside: Iterable[torch.Tensor]):
+    def __init__(
+        self, function: Callable, modules: Iterable[torch.nn.Module], outside: Iterable[torch.Tensor]
+    ):
         self.entries: list[tuple[dict, str, object]] = []
         self.cells: list[tuple[types.CellType, object]] = []
         self.sizes: list[tuple[dict, int]] = []

@@ -295,9 +295,10 @@ class TestState:
                 assert_same(fast(x), expected)
                 assert torch.equal(torch.get_rng_state(), states)
         # It cannot be replayed as recorded, and prepare must not think so.
+        x = torch.randn(4)
         before = torch.get_rng_state()
         with pytest.raises(nimble.Error):
-            nimble.compile(seeded).prepare(torch.randn(4))
+            nimble.compile(seeded).prepare(x)
             pytest.fail("prepared, though the seed is the host's")
         assert torch.equal(torch.get_rng_state(), before)
 
