@@ -202,6 +202,52 @@ TEST_F(Cuda, RandomnessKeepsItsSequenceOnAnyStreamAndBesideEagerDraws) {
   for (std::size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(same_bits(eager[i], replayed[i])) << i;
 }
 
+// Two graphs in flight at once, each slowed down: the second is told where it starts while the first still
+// draws.
+TEST_F(Cuda, RandomGraphsThatOverlapKeepTheSequence) {
+  const Subject subject = dropout_in_branches(kGpu);
+  const auto program = record(subject, kGpu);
+  BindOptions slow;
+  slow.before_task = [](TaskId) { delay_current_stream(50); };
+  const auto first = prepare(program, 4, slow), second = prepare(program, 0, slow);
+  const Tensors inputs = subject.fresh_inputs();
+  first->replay(inputs);
+  second->replay(inputs);
+  std::vector<Tensors> expected, drawn;
+  at::manual_seed(19);
+  for (int i = 0; i < 10; ++i) expected.push_back(subject.function(inputs));
+  cudaDeviceSynchronize();
+  at::manual_seed(19);
+  const auto one = c10::cuda::getStreamFromPool(), other = c10::cuda::getStreamFromPool();
+  for (int i = 0; i < 10; ++i) {
+    const c10::cuda::CUDAStreamGuard on_stream(i % 2 ? one : other);
+    drawn.push_back((i % 2 ? first : second)->replay(inputs));
+  }
+  cudaDeviceSynchronize();
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
+    for (std::size_t j = 0; j < drawn[i].size(); ++j)
+      EXPECT_TRUE(same_bits(expected[i][j], drawn[i][j])) << i;
+  }
+}
+
+// What a first run before the capture leaves in an input must not be seen by the first replay.
+TEST_F(Cuda, TheFirstReplaySeesItsOwnInputs) {
+  const Subject subject{[](const Tensors& inputs) -> Tensors {
+                          at::Tensor x = inputs[0];
+                          return {x.add_(1).clone()};
+                        },
+                        [] { return Tensors{at::zeros({3}, at::TensorOptions(kGpu))}; },
+                        {}};
+  const auto program = record(subject, kGpu);
+  for (const bool graph : {true, false}) {
+    BindOptions options;
+    options.graph = graph;
+    const Tensors inputs = subject.fresh_inputs();
+    EXPECT_EQ(prepare(program, 1, options)->replay(inputs)[0].sum().item<float>(), 3) << graph;
+    EXPECT_EQ(inputs[0].sum().item<float>(), 3) << graph;
+  }
+}
+
 TEST_F(Cuda, AFailedCaptureNamesTheTaskAndTheNextOneWorks) {
   const Subject subject = dropout_in_branches(kGpu);
   const auto program = record(subject, kGpu);

@@ -58,7 +58,8 @@ DeviceProgram::DeviceProgram(ExecutionPlan plan, BindOptions options)
                           : places_.back().offset + places_.back().range.end - places_.back().range.begin,
           device_)),
       bound_(plan_.program, addresses()),
-      scalars_(program()) {
+      scalars_(program()),
+      draws_(program()) {
   scalars_.place(bound_);
   find_input_copies();
   // Whoever had this memory before may still be using it, on the stream on which it was given to us.
@@ -227,9 +228,12 @@ void DeviceProgram::warm_up() {
     BoundProgram::Lane lane;
     try {
       for (const TaskId task : plan_.schedule.launch_order) {
+        const bool random = program().task(task).random;
+        if (random) draws_.before_measured();
         probe.before_task();
         issue(task, stream, lane, lender);
         needs[task.index()] = probe.after_task();
+        if (random) draws_.after_measured(task);
       }
     } catch (...) {
       before.restore();

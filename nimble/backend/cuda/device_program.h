@@ -5,6 +5,7 @@
 
 #include "nimble/backend/bound_program.h"
 #include "nimble/backend/cuda/blas_workspaces.h"
+#include "nimble/backend/cuda/generators.h"
 #include "nimble/backend/cuda/handles.h"
 #include "nimble/backend/cuda/host_tensors.h"
 #include "nimble/backend/cuda/planned_allocator.h"
@@ -27,10 +28,12 @@ class DeviceProgram {
   const BindOptions& options() const { return options_; }
   c10::Device device() const { return device_; }
   BoundProgram& bound() { return bound_; }
+  LaunchedDraws& draws() { return draws_; }
   const std::shared_ptr<const BlasWorkspaces>& workspaces() const { return workspaces_; }
 
   // Runs all tasks once on the current stream and undoes what that changed outside. Libraries choose their
-  // kernels here, for this thread, and show which tasks need a workspace. Inputs must be in place.
+  // kernels here, for this thread, and show which tasks need a workspace. Inputs must be in place; those that
+  // the program writes must be put there again afterwards.
   void warm_up();
   bool is_warm() const { return workspaces_ != nullptr; }
 
@@ -96,6 +99,7 @@ class DeviceProgram {
   std::shared_ptr<Arena> arena_;
   BoundProgram bound_;
   HostScalars scalars_;
+  LaunchedDraws draws_;
   std::vector<InputCopy> input_copies_;
   std::shared_ptr<const BlasWorkspaces> workspaces_;  // known once warm; graphs share it
   Event done_;                                        // the last use of the memory

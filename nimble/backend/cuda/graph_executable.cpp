@@ -38,7 +38,10 @@ class GraphExecutable final : public Executable {
     const DeviceProgram::Use use(program_, stream);
     program_.copy_in(inputs, stream);
     const bool scalars_changed = program_.update_scalars(inputs);
-    if (!graph_ || scalars_changed) capture();
+    if (!graph_ || scalars_changed) {
+      capture();
+      program_.copy_in(inputs, stream);
+    }
     graph_->launch(stream);
     return program_.copy_out(inputs, stream);
   }

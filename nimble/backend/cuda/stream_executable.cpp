@@ -37,17 +37,23 @@ class StreamExecutable final : public Executable {
     if (!program_.is_warm()) {
       const auto alone = one_capture_at_a_time();
       program_.warm_up();
+      program_.copy_in(inputs, stream);
     }
     {
       const BlasWorkspaces::Lender lender(*program_.workspaces());
       BoundProgram::Lane lane;
-      const auto issue_task = [&](TaskId task, cudaStream_t on) { program_.issue(task, on, lane, lender); };
+      program_.draws().begin();
+      const auto issue_task = [&](TaskId task, cudaStream_t on) {
+        if (program_.program().task(task).random) program_.draws().before(task);
+        program_.issue(task, on, lane, lender);
+      };
       try {
         streams_.issue(program_.plan().schedule, stream, issue_task);
       } catch (...) {
         check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         throw;
       }
+      program_.draws().end();
       unplanned_ = lane.unplanned();
     }
     program_.settle_results(stream);
