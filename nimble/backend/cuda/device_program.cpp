@@ -44,6 +44,15 @@ void copy(void* destination, const void* source, std::size_t bytes, cudaStream_t
   check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
 }
 
+void refuse_in_a_capture(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+  if (status == cudaStreamCaptureStatusNone) return;
+  throw Error(
+      "[nimble::replay] called while the current stream is being captured into another CUDA graph. Call it "
+      "outside of that capture: it is a graph of its own already");
+}
+
 void keep_alive(void* arena) { delete static_cast<std::shared_ptr<Arena>*>(arena); }
 
 }  // namespace
@@ -247,20 +256,6 @@ void DeviceProgram::warm_up() {
     workspaces_ = std::make_shared<const BlasWorkspaces>(plan_, std::move(needs), device_);
   }
 }
-
-namespace {
-
-void refuse_in_a_capture(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
-  if (status == cudaStreamCaptureStatusNone) return;
-  throw Error(
-      "[nimble::replay] called while the current stream is being captured into another CUDA graph. Call it "
-      "outside of "
-      "that capture: it is a graph of its own already");
-}
-
-}  // namespace
 
 DeviceProgram::Use::Use(DeviceProgram& program, cudaStream_t stream) : program_(program), stream_(stream) {
   refuse_in_a_capture(stream);
