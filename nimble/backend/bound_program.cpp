@@ -83,7 +83,7 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<voi
   for (std::uint32_t i = 0; i < program_->tasks.size(); ++i) {
     const Task& task = program_->tasks[i];
     BoundTask bound{.op = task.op, .arguments = {}, .allocations = {}, .state = task.state, .made = {}};
-    for (const Operand& argument : task.arguments) bound.arguments.push_back(bind(argument));
+    bound.arguments = bind_arguments(task);
     for (const Allocation& allocation : task.allocations) {
       bound.allocations.push_back({allocation.bytes, program_->buffer(allocation.buffer).device,
                                    addresses_[allocation.buffer.index()]});
@@ -119,23 +119,30 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<voi
 
 BoundProgram::~BoundProgram() = default;
 
-at::Tensor BoundProgram::bind(const TensorRef& ref) const {
-  return materialize(ref, storages_[ref.buffer.index()]);
-}
-
-c10::IValue BoundProgram::bind(const Operand& operand) const {
-  if (const auto* ref = std::get_if<TensorRef>(&operand)) return bind(*ref);
-  if (const auto* list = std::get_if<TensorRefList>(&operand)) {
-    if (list->of_optionals) {
+torch::jit::Stack BoundProgram::bind_arguments(const Task& task) const {
+  std::vector<at::Tensor> made;
+  const auto bind = [&](const TensorRef& ref) {
+    const std::size_t twin = task.twins[made.size()];
+    made.push_back(twin < made.size() ? made[twin] : materialize(ref, storages_[ref.buffer.index()]));
+    return made.back();
+  };
+  torch::jit::Stack arguments;
+  for (const Operand& operand : task.arguments) {
+    if (const auto* ref = std::get_if<TensorRef>(&operand)) {
+      arguments.emplace_back(bind(*ref));
+    } else if (const auto* list = std::get_if<TensorRefList>(&operand); list && list->of_optionals) {
       c10::List<std::optional<at::Tensor>> tensors;
       for (const auto& ref : list->refs) tensors.push_back(ref ? std::optional(bind(*ref)) : std::nullopt);
-      return tensors;
+      arguments.emplace_back(std::move(tensors));
+    } else if (list) {
+      c10::List<at::Tensor> tensors;
+      for (const auto& ref : list->refs) tensors.push_back(ref ? bind(*ref) : at::Tensor());
+      arguments.emplace_back(std::move(tensors));
+    } else {
+      arguments.push_back(std::get<c10::IValue>(operand));
     }
-    c10::List<at::Tensor> tensors;
-    for (const auto& ref : list->refs) tensors.push_back(ref ? bind(*ref) : at::Tensor());
-    return tensors;
   }
-  return std::get<c10::IValue>(operand);
+  return arguments;
 }
 
 void BoundProgram::point(BufferId buffer, void* data) {
@@ -194,12 +201,9 @@ void BoundProgram::rebind(BufferId buffer, const c10::Storage& storage) {
   storages_[buffer.index()] = storage;
   addresses_[buffer.index()] = storage.mutable_data();
   for (std::size_t t = 0; t < tasks_.size(); ++t) {
-    const auto& arguments = program_->tasks[t].arguments;
-    for (std::size_t a = 0; a < arguments.size(); ++a) {
-      bool uses_it = false;
-      for_each_ref(arguments[a], [&](const TensorRef& ref) { uses_it |= ref.buffer == buffer; });
-      if (uses_it) tasks_[t].arguments[a] = bind(arguments[a]);
-    }
+    bool uses_it = false;
+    for (const TensorRef& ref : program_->tasks[t].reads) uses_it |= ref.buffer == buffer;
+    if (uses_it) tasks_[t].arguments = bind_arguments(program_->tasks[t]);
   }
 }
 

@@ -70,8 +70,7 @@ class BoundProgram {
   struct BoundTask;
   class Server;
 
-  at::Tensor bind(const TensorRef& ref) const;
-  c10::IValue bind(const Operand& operand) const;
+  torch::jit::Stack bind_arguments(const Task& task) const;
   void adopt(const TensorRef& expected, const at::Tensor& result, TaskId task);
   // For a result that lies on another device than when it was recorded: fused attention returns its seed in
   // host memory, but on the GPU while a graph is captured.

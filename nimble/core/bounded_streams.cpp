@@ -94,45 +94,58 @@ class ListScheduler {
     return task;
   }
 
-  Nanoseconds start_on(StreamId stream, TaskId task) const {
-    Nanoseconds start = free_at_[stream.index()];
+  // When what a task needs from others is there: everywhere but on one stream at `elsewhere`, on that one
+  // already at `there`. (What it needs from its own stream is there as soon as the stream is free.)
+  struct Arrival {
+    Nanoseconds elsewhere = 0, there = 0;
+    StreamId stream{~std::uint32_t{0}};
+
+    Nanoseconds on(StreamId other) const { return other == stream ? there : elsewhere; }
+  };
+
+  Arrival arrival_of(TaskId task) const {
+    Arrival arrival;
     for (TaskId before : graph_.predecessors(task)) {
-      const bool crosses = result_.stream_of[before.index()] != stream;
-      start = std::max(start, plus(finish_[before.index()], crosses ? sync_cost_ : 0));
+      const StreamId stream = result_.stream_of[before.index()];
+      const Nanoseconds time = plus(finish_[before.index()], sync_cost_);
+      if (stream == arrival.stream) {
+        arrival.elsewhere = std::max(arrival.elsewhere, time);
+      } else if (time > arrival.elsewhere) {
+        arrival = {time, arrival.elsewhere, stream};
+      } else {
+        arrival.there = std::max(arrival.there, time);
+      }
     }
-    return start;
+    return arrival;
   }
 
   // Where `task` starts first: on a predecessor's stream, which saves a sync, or on the stream that has been
   // idle for the shortest time when everything it needs is there; one that is idle for longer, or a new one,
   // is left for others.
   void launch(TaskId task) {
-    std::optional<StreamId> best;
-    Nanoseconds best_start = 0;
-    const auto consider = [&](StreamId stream) {
-      const Nanoseconds start = start_on(stream, task);
-      if (best && (start > best_start || (start == best_start && stream >= *best))) return;
-      best = stream;
-      best_start = start;
+    const Arrival arrival = arrival_of(task);
+    const auto start_on = [&](StreamId stream) {
+      return std::max(free_at_[stream.index()], arrival.on(stream));
     };
-    for (TaskId before : graph_.predecessors(task)) consider(result_.stream_of[before.index()]);
-    const Nanoseconds arrival = graph_.predecessors(task).empty() ? 0 : plus(ready_time(task), sync_cost_);
-    if (!best || best_start > arrival || best_start > ready_time(task)) {
-      const auto idle = by_free_time_.upper_bound({arrival, StreamId{~std::uint32_t{0}}});
-      std::optional<StreamId> other;
-      if (idle != by_free_time_.begin())
-        other = std::prev(idle)->second;
-      else if (free_at_.size() < limit_)
-        other = open_stream();
-      else
-        other = by_free_time_.begin()->second;
-      const Nanoseconds start = start_on(*other, task);
-      if (!best || start < best_start) {
-        best = other;
-        best_start = start;
-      }
+    std::optional<StreamId> best;
+    for (TaskId before : graph_.predecessors(task)) {
+      const StreamId stream = result_.stream_of[before.index()];
+      if (!best || std::pair(start_on(stream), stream) < std::pair(start_on(*best), *best)) best = stream;
     }
-    run_on(*best, task, best_start);
+    if (!best || start_on(*best) > ready_time(task)) {
+      const std::optional<StreamId> other = idle_stream(arrival.elsewhere);
+      const Nanoseconds start = other ? start_on(*other) : arrival.elsewhere;
+      if (!best || start < start_on(*best)) best = other ? *other : open_stream();
+    }
+    run_on(*best, task, start_on(*best));
+  }
+
+  // The stream that gets idle last of those that are by `time`; nothing if there is none but one may be
+  // opened; else the one that gets idle first.
+  std::optional<StreamId> idle_stream(Nanoseconds time) const {
+    const auto later = by_free_time_.upper_bound({time, StreamId{~std::uint32_t{0}}});
+    if (later != by_free_time_.begin()) return std::prev(later)->second;
+    return free_at_.size() < limit_ ? std::nullopt : std::optional(later->second);
   }
 
   StreamId open_stream() {

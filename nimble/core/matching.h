@@ -14,7 +14,8 @@ struct Matching {
   std::size_t size = 0;
 };
 
-// A largest such set, by Hopcroft–Karp: O(edges * sqrt(tasks)). Deterministic.
+// A largest such set, by Hopcroft–Karp: O(edges * sqrt(tasks)) at worst, a few passes over the edges of a
+// task graph. Where several are largest, the same one is found every time.
 Matching maximum_matching(const TaskGraph& graph);
 
 }  // namespace nimble

@@ -52,6 +52,9 @@ struct Allocation {
 struct Task {
   c10::OperatorHandle op;
   std::vector<Operand> arguments;
+  // By tensor among the arguments, in order: the first that is the very same tensor. Some operators ask (attention
+  // whose query is its key), so a replay must pass one tensor there too, not two that look alike.
+  std::vector<std::size_t> twins = {};
   std::vector<Operand> results = {};
   std::vector<Allocation> allocations = {};
   std::vector<TensorRef> reads = {};

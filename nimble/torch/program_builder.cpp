@@ -67,6 +67,7 @@ struct ProgramBuilder::Call {
   c10::OperatorHandle op;
   std::vector<c10::IValue> values;  // the arguments themselves: a written one may come back with another shape
   std::vector<Operand> arguments;
+  std::vector<std::size_t> twins;
   bool constant = false;  // depends on nothing but constants
   bool random = false;
   std::string where;
@@ -94,6 +95,20 @@ bool is_written(const c10::OperatorHandle& op, std::size_t argument) {
 bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
 
 const c10::StorageImpl* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
+std::vector<std::size_t> twins_among(c10::ArrayRef<c10::IValue> values) {
+  std::vector<at::Tensor> seen;
+  std::vector<std::size_t> twins;
+  for (const auto& value : values) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (value.isTensor() && is_number(tensor)) return;
+      const auto first = std::find_if(seen.begin(), seen.end(), [&](const at::Tensor& t) { return t.is_same(tensor); });
+      twins.push_back(first - seen.begin());
+      seen.push_back(tensor);
+    });
+  }
+  return twins;
+}
 
 std::optional<Refusal> unsupported(const std::string& what, const at::Tensor& tensor) {
   const auto refusal = [&](std::string kind) {
@@ -189,7 +204,7 @@ Operand ProgramBuilder::argument_operand(const c10::IValue& value) {
 ProgramBuilder::Call ProgramBuilder::before(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
                                             std::string where) {
   const auto values = torch::jit::last(stack, op.schema().arguments().size());
-  Call call{op, values.vec(), {}, false, draws_random_numbers(op), std::move(where)};
+  Call call{op, values.vec(), {}, twins_among(values), false, draws_random_numbers(op), std::move(where)};
 
   std::optional<Refusal> refusal;
   const auto& name = op.operator_name().name;
@@ -257,7 +272,7 @@ void ProgramBuilder::keep_before(const Call& call) {
 void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IValue> results) {
   const auto& op = call.op;
   const at::Generator random_generator = call.random ? call.generator() : at::Generator();
-  Task task{.op = op, .arguments = std::move(call.arguments)};
+  Task task{.op = op, .arguments = std::move(call.arguments), .twins = std::move(call.twins)};
   std::optional<Refusal> refusal;
   for (const auto& value : results) {
     for_each_tensor(value, [&](const at::Tensor& tensor) {

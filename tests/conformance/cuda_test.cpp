@@ -302,6 +302,23 @@ TEST_F(Cuda, WithExampleInputsTheCaptureHappensWhenBound) {
   EXPECT_EQ(issued, 2 * static_cast<int>(program->tasks.size()));
 }
 
+TEST_F(Cuda, RefusesToBeCapturedAgain) {
+  const Subject subject = branchy_convnet(kGpu);
+  const auto executable = prepare(record(subject, kGpu), 2);
+  const Tensors inputs = subject.fresh_inputs();
+  executable->replay(inputs);
+  {
+    const auto stream = c10::cuda::getStreamFromPool();
+    const c10::cuda::CUDAStreamGuard on_stream(stream);
+    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    EXPECT_THROW(executable->replay(inputs), Error);
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);  // the other capture is not harmed
+    cudaGraphDestroy(graph);
+  }
+  EXPECT_TRUE(replays_like_eager(subject, *executable));
+}
+
 TEST_F(Cuda, HostInputsMayBePinnedOrNot) {
   auto scale = at::randn({3}, at::TensorOptions(kGpu));
   for (const bool pinned : {true, false}) {

@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nimble/core/matching.h"
-#include "nimble/core/minimum_equivalent_graph.h"
+#include "nimble/core/error.h"
 #include "tests/core/brute_force.h"
 #include "tests/core/random_graphs.h"
 
@@ -12,7 +11,9 @@ namespace nimble::testing {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::ThrowsMessage;
 
 constexpr TaskId a{0}, b{1}, c{2}, d{3};
 
@@ -58,6 +59,15 @@ TEST(SyncPlan, IsSortedByLaunchOrder) {
   const TaskGraph graph = std::move(builder).build();
   const StreamAssignment streams{{StreamId{0}, StreamId{0}, StreamId{1}, StreamId{2}}, 3, {b, d, c, a}};
   EXPECT_THAT(plan_syncs(graph, streams), ElementsAre(Wait{d, a}, Wait{c, a}));
+}
+
+TEST(SyncPlan, RefusesAnAssignmentThatIsNotOfThisGraph) {
+  const TaskGraph graph = graph_of_four({{a, b}});
+  EXPECT_THROW(plan_syncs(graph, StreamAssignment()), InvalidInput);
+  StreamAssignment wrong_order = two_streams({0, 1, 0, 0});
+  std::swap(wrong_order.launch_order[0], wrong_order.launch_order[1]);
+  EXPECT_THAT([&] { plan_syncs(graph, wrong_order); },
+              ThrowsMessage<InvalidInput>(HasSubstr("\"b\" is launched before \"a\"")));
 }
 
 // Whatever the assignment: the waits order exactly what graph and streams order together, and not one can go.

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
@@ -43,6 +44,15 @@ void copy(void* destination, const void* source, std::size_t bytes, cudaStream_t
   check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
 }
 
+void refuse_in_a_capture(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+  if (status == cudaStreamCaptureStatusNone) return;
+  throw Error(
+      "[nimble::replay] called while the current stream is being captured into another CUDA graph. Call it "
+      "outside of that capture: it is a graph of its own already");
+}
+
 void keep_alive(void* arena) { delete static_cast<std::shared_ptr<Arena>*>(arena); }
 
 }  // namespace
@@ -69,7 +79,7 @@ DeviceProgram::DeviceProgram(ExecutionPlan plan, BindOptions options)
 DeviceProgram::~DeviceProgram() {
   try {
     wait_until_idle();
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // The device is in error or gone; there is nothing left to wait for.
   }
 }
@@ -248,6 +258,7 @@ void DeviceProgram::warm_up() {
 }
 
 DeviceProgram::Use::Use(DeviceProgram& program, cudaStream_t stream) : program_(program), stream_(stream) {
+  refuse_in_a_capture(stream);
   program_.done_.make_wait(stream_);
 }
 
@@ -259,7 +270,11 @@ DeviceProgram::Use::~Use() {
   }
 }
 
-void DeviceProgram::wait_until_idle() { done_.synchronize(); }
+void DeviceProgram::wait_until_idle() {
+  // Whoever captures meanwhile, even on this thread, is not concerned.
+  const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
+  done_.synchronize();
+}
 
 ExecutableReport DeviceProgram::report() const {
   return {.arena_bytes = plan_.schedule.memory.arena_bytes,

@@ -27,7 +27,7 @@ class GraphExecutable final : public Executable {
   ~GraphExecutable() override {
     try {
       program_.wait_until_idle();
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       // The device is in error or gone, and so is the graph.
     }
   }

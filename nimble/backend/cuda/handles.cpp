@@ -45,6 +45,14 @@ float Event::milliseconds_since(const Event& start) const {
   return milliseconds;
 }
 
+cudaError_t destroy_graph(cudaGraphExec_t graph) {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
+  const cudaError_t status = cudaGraphExecDestroy(graph);
+  static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
+  return status;
+}
+
 GraphExec instantiate(const Graph& graph, cudaStream_t stream) {
   cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiate(&executable, graph.get(), cudaGraphInstantiateFlagUseNodePriority),

@@ -61,7 +61,8 @@ class Event {
 };
 
 using Graph = Owned<cudaGraph_t, cudaGraphDestroy>;
-using GraphExec = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
+cudaError_t destroy_graph(cudaGraphExec_t graph);  // allowed while others capture, in whatever mode
+using GraphExec = Owned<cudaGraphExec_t, destroy_graph>;
 
 // Ready to launch, and already on the device.
 GraphExec instantiate(const Graph& graph, cudaStream_t stream);

@@ -18,7 +18,7 @@ class StreamExecutable final : public Executable {
   ~StreamExecutable() override {
     try {
       program_.wait_until_idle();
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       // The device is in error or gone, and so are the streams.
     }
     forget_workspaces(streams_.raw());

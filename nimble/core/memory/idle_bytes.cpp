@@ -9,7 +9,8 @@
 namespace nimble::memory {
 namespace {
 
-constexpr std::size_t kMostLooks = 256;  // at owned pieces, newest first, for one buffer
+constexpr std::size_t kMostTries = 16;   // of free pieces, smallest first, for one buffer
+constexpr std::size_t kMostLooks = 256;  // at owned pieces, newest first
 
 bool fits(Gap gap, const Lifetime& life) {
   return align_up(gap.offset, life.alignment) + life.bytes <= gap.end;
@@ -22,7 +23,7 @@ void IdleBytes::advance(std::uint32_t now) {
   for (; !releases_.empty() && releases_.top().first <= now; releases_.pop()) {
     const auto owned = owned_.find(releases_.top().second);
     if (owned == owned_.end()) continue;  // taken in the meantime
-    const auto piece = pieces_.find(owned->second);
+    const auto piece = owned->second;
     const Gap gap{piece->first, piece->second.end};
     remove(piece);
     add_free(gap);
@@ -33,8 +34,8 @@ void IdleBytes::add(Gap gap, std::uint32_t owner) {
   const Lifetime& life = buffers_[owner];
   if (life.last_heir <= now_) return;  // nobody can ever have them
   if (life.free_from <= now_) return add_free(gap);
-  pieces_.insert({gap.offset, {gap.end, owner, next_number_}});
-  owned_.insert(owned_.end(), {next_number_, gap.offset});
+  const auto piece = pieces_.insert({gap.offset, {gap.end, owner, next_number_}}).first;
+  owned_.insert(owned_.end(), {next_number_, piece});
   releases_.push({life.free_from, next_number_});
   ++next_number_;
 }
@@ -93,14 +94,18 @@ Gap IdleBytes::best_for(std::uint32_t buffer, std::uint64_t arena_bytes) {
   const auto offer = [&](Gap gap) {
     if (fits(gap, life) && (!best || gap.bytes() < best->bytes())) best = gap;
   };
-  for (auto free = free_by_size_.lower_bound({life.bytes, 0}); free != free_by_size_.end() && !best; ++free)
+  // The smallest pieces may be badly aligned; one with room for the padding always fits.
+  auto free = free_by_size_.lower_bound({life.bytes, 0});
+  for (std::size_t tries = 0; tries < kMostTries && free != free_by_size_.end() && !best; ++tries, ++free)
     offer({free->second, free->second + free->first});
+  if (!best) free = free_by_size_.lower_bound({life.bytes + life.alignment - 1, 0});
+  if (!best && free != free_by_size_.end()) offer({free->second, free->second + free->first});
 
   std::size_t looks = 0;
   for (auto owned = owned_.end(); owned != owned_.begin() && looks < kMostLooks; ++looks) {
     if (best && best->bytes() == life.bytes) break;  // there is no better fit
     --owned;
-    const auto piece = pieces_.find(owned->second);
+    const auto piece = owned->second;
     if (buffers_[piece->second.owner].last_heir < now_) {
       pieces_.erase(piece);
       owned = owned_.erase(owned);

@@ -60,7 +60,7 @@ class IdleBytes {
   std::uint32_t now_ = 0;
   Pieces pieces_;
   std::set<std::pair<std::uint64_t, std::uint64_t>> free_by_size_;  // size and offset of nobody's pieces
-  std::map<std::uint64_t, std::uint64_t> owned_;                    // number and offset of the others
+  std::map<std::uint64_t, Pieces::iterator> owned_;                 // by number: the others
   using Release = std::pair<std::uint32_t, std::uint64_t>;          // from which position, number
   std::priority_queue<Release, std::vector<Release>, std::greater<>> releases_;
   std::uint64_t next_number_ = 0;
