@@ -26,6 +26,16 @@ UNINITIALISED = {
     "new_empty_strided",
 }
 
+# While a dispatch mode is active, PyTorch composes these of other calls (svdvals asks for the vectors as well),
+# with other rounding. No mode can see that, but the check against eager does.
+REFUSED_BY_THE_CHECK = {
+    "linalg.cond",
+    "linalg.eigvalsh",
+    "linalg.matrix_norm",
+    "linalg.svdvals",
+    "norm.nuc",
+}
+
 
 @dataclass
 class Outcome:
@@ -79,8 +89,11 @@ def try_sample(operator: Operator, sample: Sample, outcome: Outcome) -> None:
     except nimble.RecordError as error:
         outcome.refused.append(refused_operator(error))
         return
-    except nimble.Error as error:
-        outcome.wrong.append(first_line(error))
+    except nimble.ValidationError as error:
+        if operator.name in REFUSED_BY_THE_CHECK:
+            outcome.refused.append("refused by the check against eager")
+        else:
+            outcome.wrong.append(first_line(error))
         return
     replays = fast.stats["replays"]
     try:

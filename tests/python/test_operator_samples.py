@@ -6,12 +6,10 @@ table of all outcomes, written by operator_table.py.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from operator_outcomes import try_operator
+from operator_outcomes import REFUSED_BY_THE_CHECK, try_operator
 from operator_samples import operators
-from operator_table import OUTCOMES_IN_DOCS, SAMPLES_EACH, read_table
+from operator_table import SAMPLES_EACH, read_table
 
 OPERATORS = list(operators())
 # Neighbours in PyTorch's list are alike (all unary ones, all of linalg, …), so a stride samples the kinds.
@@ -29,10 +27,11 @@ def test_replays_as_eager_or_is_refused(operator):
 def test_replays_as_eager_or_is_refused_with_all_its_samples(operator):
     outcome = try_operator(operator, count=SAMPLES_EACH)
     assert not outcome.wrong
-    assert outcome.verdict == read_table()[operator.name], "run operator_table.py and look at what changed"
+    # Whether the other rounding shows in a sample is up to the machine.
+    if operator.name not in REFUSED_BY_THE_CHECK:
+        assert outcome.verdict == read_table()[operator.name], "run operator_table.py and see what changed"
 
 
-@pytest.mark.skipif(not Path(OUTCOMES_IN_DOCS).exists(), reason="docs/operators.md is not written yet")
 def test_the_table_in_docs_has_every_operator_and_nothing_wrong():
     table = read_table()
     assert set(table) == {operator.name for operator in OPERATORS}
