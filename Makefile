@@ -16,7 +16,7 @@ help: ## Show this list
 	@echo "  JOBS=N           compile N files at once (default: by cores and memory)"
 	@echo "  FUZZ_SECONDS=300 how long 'make fuzz' runs each harness"
 
-run: ## Set up, build, and plan the example graphs
+run: ## Set up, build, and time five networks, eager and with Nimble
 	@scripts/run.sh
 
 test: ## Set up, build, and run the tests

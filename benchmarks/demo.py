@@ -1,4 +1,4 @@
-"""What `make run` shows: five networks, eager and with Nimble, on the GPU where there is one, else on the CPU.
+"""What `make run` shows: five networks, eager and with Nimble, on the GPU where there is one.
 
 python -m benchmarks.demo [--seconds S] [--json FILE] [MODEL ...]
 """

@@ -36,8 +36,9 @@ def wait_for_device() -> None:
 def time_in_turn(
     competitors: dict[str, Callable[[], object]], seconds: float, fewest: int = 5, most: int = 1000
 ) -> dict[str, Timing]:
-    """Runs the competitors one after the other, round after round, so that what slows the machine down for a while
-    slows all of them alike. Stops after `seconds` for each competitor, but not before `fewest` rounds."""
+    """Runs the competitors in turn, round after round, so that what slows the machine down slows all of them alike.
+
+    Stops after `seconds` for each competitor, but not before `fewest` rounds."""
     for run in competitors.values():  # warm-up
         run()
         run()

@@ -6,7 +6,7 @@ name=$1
 [[ -d benchmarks/$name ]] || die "there is no benchmarks/$name yet"
 scripts/build.sh build
 if [[ -f benchmarks/$name/run.py ]]; then
-  PYTHONPATH=$PWD/build/python "$(project_python)" "benchmarks/$name/run.py"
+  PYTHONPATH=$PWD/build/python:$PWD "$(project_python)" "benchmarks/$name/run.py"
 else
   "build/benchmarks/$name/nimble_bench_$name"
 fi

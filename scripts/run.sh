@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds, then does the main job: plans the example graphs, prints the table and draws the timelines.
+# Builds, then does the main job: five networks, eager and with Nimble.
 source "$(dirname "$0")/common.sh"
 
 scripts/build.sh build
-build/tools/nimble-plan examples/graphs/*.json --svg build/pictures
+PYTHONPATH=$PWD/build/python:$PWD "$(project_python)" -m benchmarks.demo

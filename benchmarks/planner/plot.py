@@ -66,7 +66,8 @@ def tables(rows: list[dict]) -> str:
     ]
     return "\n".join(
         [
-            "Milliseconds, and the most memory that the whole process held, in MiB:\n",
+            "Milliseconds, and the most memory that the whole process held, in MiB (never less than that"
+            " of the process that starts it, which is what small graphs show):\n",
             table(["tasks", *STEPS.values(), "peak"], times),
             "The same as multiples of one topological sort of the same graph:\n",
             table(["tasks", *list(STEPS.values())[1:]], ratios),

@@ -7,8 +7,8 @@
 
 namespace nimble {
 
-// The graph cut into chains: every task is on exactly one, and each task of a chain happens before the next. A chain
-// may pass through tasks that are on other chains to get from one of its tasks to the next.
+// The graph cut into chains: every task is on exactly one, and each task of a chain happens before the next.
+// A chain may pass through tasks that are on other chains to get from one of its tasks to the next.
 struct ChainCover {
   std::vector<std::vector<TaskId>> chains;
   std::vector<std::uint32_t> passing;  // by edge, in order of start and end: how many chains go along it

@@ -422,6 +422,8 @@ Stats Compiled::stats() const {
     stats.arena_bytes = report.arena_bytes;
     stats.allocated_bytes = choice.allocated_bytes;
     stats.unplanned_allocations = report.unplanned_allocations;
+    stats.static_bytes = report.static_bytes;
+    stats.workspace_bytes = report.workspace_bytes;
     stats.record_milliseconds = last_used_->record_milliseconds;
     stats.plan_milliseconds = choice.plan_milliseconds;
     stats.tune_milliseconds = choice.tune_milliseconds;

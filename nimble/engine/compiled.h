@@ -27,6 +27,7 @@ struct Stats {
   // Of the schedule that was used last.
   std::uint64_t tasks = 0, streams = 0, syncs = 0, degree_of_concurrency = 0;
   std::uint64_t arena_bytes = 0, allocated_bytes = 0, unplanned_allocations = 0;
+  std::uint64_t static_bytes = 0, workspace_bytes = 0;  // CUDA: inputs and results, cuBLAS
   double record_milliseconds = 0, plan_milliseconds = 0, tune_milliseconds = 0;
 };
 

@@ -47,6 +47,8 @@ py::dict to_dict(const Stats& stats) {
   put("arena_bytes", stats.arena_bytes);
   put("allocated_bytes", stats.allocated_bytes);
   put("unplanned_allocations", stats.unplanned_allocations);
+  put("static_bytes", stats.static_bytes);
+  put("workspace_bytes", stats.workspace_bytes);
   put("record_milliseconds", stats.record_milliseconds);
   put("plan_milliseconds", stats.plan_milliseconds);
   put("tune_milliseconds", stats.tune_milliseconds);

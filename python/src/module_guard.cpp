@@ -1,7 +1,23 @@
 #include "module_guard.h"
 
+#include <unordered_set>
+
 namespace nimble::python {
 namespace py = pybind11;
+namespace {
+
+#if PY_VERSION_HEX < 0x030D0000
+constexpr bool kPythonCountsChanges = true;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+std::uint64_t version_of(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
+#pragma GCC diagnostic pop
+#else
+constexpr bool kPythonCountsChanges = false;
+std::uint64_t version_of(PyObject*) { return 0; }
+#endif
+
+}  // namespace
 
 ModuleGuard::ModuleGuard(const py::list& entries, const py::list& cells, const py::list& sizes,
                          const py::list& escapes) {
@@ -24,6 +40,10 @@ ModuleGuard::ModuleGuard(const py::list& entries, const py::list& cells, const p
     const auto parts = item.cast<py::tuple>();
     sizes_.push_back({own(parts[0]), parts[1].cast<Py_ssize_t>()});
   }
+  std::unordered_set<PyObject*> dicts;
+  for (const DictEntry& entry : entries_) dicts.insert(entry.dict);
+  for (const Size& size : sizes_) dicts.insert(size.dict);
+  for (PyObject* dict : dicts) versions_.emplace_back(dict, 0);
 }
 
 ModuleGuard::~ModuleGuard() {
@@ -33,11 +53,30 @@ ModuleGuard::~ModuleGuard() {
 
 bool ModuleGuard::holds() {
   const py::gil_scoped_acquire gil;
-  for (const DictEntry& entry : entries_) {
-    if (PyDict_GetItem(entry.dict, entry.key) != entry.value) return false;
-  }
   for (const Cell& cell : cells_) {
     if (PyCell_GET(cell.cell) != cell.value) return false;
+  }
+  if (unchanged()) return true;
+  if (!everything_is_in_place()) return false;
+  remember_versions();
+  return true;
+}
+
+bool ModuleGuard::unchanged() const {
+  if (!kPythonCountsChanges) return false;
+  for (const auto& [dict, version] : versions_) {
+    if (version_of(dict) != version) return false;
+  }
+  return true;
+}
+
+void ModuleGuard::remember_versions() {
+  for (auto& [dict, version] : versions_) version = version_of(dict);
+}
+
+bool ModuleGuard::everything_is_in_place() const {
+  for (const DictEntry& entry : entries_) {
+    if (PyDict_GetItem(entry.dict, entry.key) != entry.value) return false;
   }
   for (const Size& size : sizes_) {
     if (PyDict_GET_SIZE(size.dict) != size.size) return false;
