@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import nullcontext, suppress
+from itertools import islice
 
 import pytest
 import torch
@@ -82,11 +83,14 @@ def assert_schemas_hold(watch: SchemaWatch) -> None:
     assert not watch.untagged_randomness, "draws random numbers without the tag"
 
 
-def test_operators_write_only_what_their_schema_says():
+@pytest.mark.parametrize(
+    "step", [pytest.param(1, marks=pytest.mark.full, id="all"), pytest.param(6, id="part")]
+)
+def test_operators_write_only_what_their_schema_says(step):
     watch = SchemaWatch()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        for operator in operators():
+        for operator in islice(operators(), 0, None, step):
             for call in operator.calls(4):
                 # Some samples need what this machine does not have.
                 with watch, suppress(Exception):
