@@ -26,8 +26,8 @@ UNINITIALISED = {
     "new_empty_strided",
 }
 
-# While a dispatch mode is active, PyTorch composes these of other calls (svdvals asks for the vectors as well),
-# with other rounding. No mode can see that, but the check against eager does.
+# While a dispatch mode is active, PyTorch composes these of other calls (svdvals asks for the vectors as
+# well), with other rounding. No mode can see that, but the check against eager does.
 REFUSED_BY_THE_CHECK = {
     "linalg.cond",
     "linalg.eigvalsh",

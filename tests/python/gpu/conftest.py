@@ -1,5 +1,5 @@
-"""Shared by the tests that need a GPU: no autograd, kernels that are the same at every run, and a stop at errors
-that a process cannot recover from."""
+"""Shared by the tests that need a GPU: no autograd, kernels that are the same at every run, and a stop at
+errors that a process cannot recover from."""
 
 import gc
 
