@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import types
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,12 +66,13 @@ PAGES_WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
 @pytest.mark.filterwarnings("ignore::nimble.FallbackWarning")
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    namespace: dict = {"__name__": page.stem}
+    module = types.ModuleType(f"page_{page.stem.replace('-', '_')}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # Dynamo imports what it compiles
     for block in python_blocks(page):
         if block.not_run is None:
             # Empty lines before the code make a traceback show the line of the page.
             code = "\n" * (block.line - 1) + block.code
-            exec(compile(code, str(page), "exec"), namespace)
+            exec(compile(code, str(page), "exec"), vars(module))
 
 
 @every_page
