@@ -182,10 +182,27 @@ def measure(name: str, half: bool, seconds: float) -> dict:
 
 
 def table(report: dict) -> str:
-    head = (
-        "model|eager ms|graph ms|+copies ms|Nimble, one stream ms|Nimble ms (p5–p95)|× eager|× graph|× graph+copies"
-        "|tasks|streams|syncs|memory MiB|graph's pool MiB|prepared s|host µs|graph host µs|active: eager|Nimble"
-    ).split("|")
+    head = [
+        "model",
+        "eager ms",
+        "graph ms",
+        "+copies ms",
+        "Nimble, one stream ms",
+        "Nimble ms (p5–p95)",
+        "× eager",
+        "× graph",
+        "× graph+copies",
+        "tasks",
+        "streams",
+        "syncs",
+        "memory MiB",
+        "graph's pool MiB",
+        "prepared s",
+        "host µs",
+        "graph host µs",
+        "active: eager",
+        "Nimble",
+    ]
     lines = ["| " + " | ".join(head) + " |", "|---" + "|--:" * (len(head) - 1) + "|"]
     for row in report["rows"]:
         t, stats, active = row["timings"], row["stats"], row.get("active", {})

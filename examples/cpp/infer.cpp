@@ -10,14 +10,15 @@ using nimble::Tensors;
 struct BlockImpl : torch::nn::Module {
   explicit BlockImpl(int channels) {
     for (int kernel : {1, 3, 5, 7}) {
-      branches->push_back(torch::nn::Conv2d(
-          torch::nn::Conv2dOptions(channels, channels / 4, kernel).padding(kernel / 2)));
+      branches->push_back(
+          torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, channels / 4, kernel).padding(kernel / 2)));
     }
     register_module("branches", branches);
   }
   at::Tensor forward(const at::Tensor& x) {
     Tensors parts;
-    for (const auto& branch : *branches) parts.push_back(torch::relu(branch->as<torch::nn::Conv2d>()->forward(x)));
+    for (const auto& branch : *branches)
+      parts.push_back(torch::relu(branch->as<torch::nn::Conv2d>()->forward(x)));
     return torch::cat(parts, 1);
   }
   torch::nn::ModuleList branches;

@@ -7,8 +7,8 @@
 
 #include "nimble/core/degree_of_concurrency.h"
 #include "nimble/core/verify.h"
-#include "nimble/torch/outside_state.h"
 #include "nimble/torch/dependencies.h"
+#include "nimble/torch/outside_state.h"
 
 namespace nimble {
 namespace {
@@ -24,7 +24,8 @@ struct Candidate {
   std::size_t streams = 0, syncs = 0;
   std::vector<double> times;
   double median() {
-    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
+                     times.end());
     return times[times.size() / 2];
   }
 };
@@ -34,9 +35,12 @@ Candidate make_candidate(const std::shared_ptr<const Program>& program, const Ta
                          const CompileOptions& options, Backend& backend) {
   Schedule schedule = plan(graph, memory.specs, limit);
   verify_or_throw(graph, memory.specs, schedule);
-  Candidate candidate{.executable = nullptr, .streams = schedule.streams.size(), .syncs = schedule.wait_count(), .times = {}};
-  BindOptions bind{.alias_outputs = options.alias_outputs, .example_inputs = Tensors(inputs.begin(), inputs.end())};
-  bind.threads_per_stream = std::max(1, at::get_num_threads() / static_cast<int>(std::max<std::size_t>(1, candidate.streams)));
+  Candidate candidate{
+      .executable = nullptr, .streams = schedule.streams.size(), .syncs = schedule.wait_count(), .times = {}};
+  BindOptions bind{.alias_outputs = options.alias_outputs,
+                   .example_inputs = Tensors(inputs.begin(), inputs.end())};
+  bind.threads_per_stream =
+      std::max(1, at::get_num_threads() / static_cast<int>(std::max<std::size_t>(1, candidate.streams)));
   candidate.executable = backend.bind({program, graph, memory, std::move(schedule)}, bind);
   return candidate;
 }
@@ -91,7 +95,8 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
       if (same_results(candidate.executable->replay(inputs), expected)) {
         candidates.push_back(std::move(candidate));
       } else {
-        choice.tried.push_back({candidate.streams, candidate.executable->report().threads_per_stream, 0, "other bits"});
+        choice.tried.push_back(
+            {candidate.streams, candidate.executable->report().threads_per_stream, 0, "other bits"});
       }
     }
     if (candidates.size() > 1) time_in_turn(candidates, inputs, options.tune_seconds);

@@ -26,9 +26,9 @@ struct Choice {
   double plan_milliseconds = 0, tune_milliseconds = 0;
 };
 
-// Plans, verifies, binds and, where there is a choice and time for it, measures schedules with different numbers of
-// streams; keeps the fastest. One stream is always measured, so the result is never slower than it. Replays the
-// program on `inputs`: whoever calls saves and restores what that changes.
+// Plans, verifies, binds and, where there is a choice and time for it, measures schedules with different
+// numbers of streams; keeps the fastest. One stream is always measured, so the result is never slower than
+// it. Replays the program on `inputs`: whoever calls saves and restores what that changes.
 Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,
                        const CompileOptions& options);
 

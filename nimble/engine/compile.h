@@ -10,8 +10,8 @@ namespace nimble {
 // A function from tensors to tensors, as LibTorch programs write them.
 using TensorFunction = std::function<Tensors(const Tensors&)>;
 
-// What a compiled C++ function depends on besides its arguments, asked at every call. PyTorch cannot tell us, so
-// name it: see `watch` for modules.
+// What a compiled C++ function depends on besides its arguments, asked at every call. PyTorch cannot tell us,
+// so name it: see `watch` for modules.
 struct Outside {
   std::function<Tensors()> tensors;       // parameters and buffers in use
   std::function<std::int64_t()> variant;  // a number that changes when the function would do something else
@@ -20,23 +20,25 @@ struct Outside {
 // Names a torch::nn module, or a holder of one: its parameters, buffers, and whether it trains.
 template <class Module>
 Outside watch(Module module) {
-  return {.tensors = [module] {
-            Tensors tensors = module->parameters();
-            for (auto& buffer : module->buffers()) tensors.push_back(std::move(buffer));
-            return tensors;
-          },
+  return {.tensors =
+              [module] {
+                Tensors tensors = module->parameters();
+                for (auto& buffer : module->buffers()) tensors.push_back(std::move(buffer));
+                return tensors;
+              },
           .variant = [module] { return static_cast<std::int64_t>(module->is_training()); }};
 }
 
-// A callable that records `function` on its first call, compares on the second and replays from then on. Copies
-// share one cache. Thread-safe if `function` is.
+// A callable that records `function` on its first call, compares on the second and replays from then on.
+// Copies share one cache. Thread-safe if `function` is.
 class CompiledFunction {
  public:
   CompiledFunction(TensorFunction function, CompileOptions options, Outside outside);
 
   Tensors operator()(const Tensors& inputs) const;
 
-  // Records and checks for inputs that look like these, ahead of time; throws RecordError if they cannot be replayed.
+  // Records and checks for inputs that look like these, ahead of time; throws RecordError if they cannot be
+  // replayed.
   void prepare(const Tensors& inputs) const;
   void refresh() const;
   Stats stats() const;

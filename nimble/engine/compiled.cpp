@@ -100,7 +100,8 @@ class Entry {
     if (!program) return true;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const bool bound_outside = program->buffer(program->inputs[i].buffer).kind == BufferKind::kExternal;
-      if (bound_outside != outside_storages.contains(inputs[i].storage().unsafeGetStorageImpl())) return false;
+      if (bound_outside != outside_storages.contains(inputs[i].storage().unsafeGetStorageImpl()))
+        return false;
     }
     return true;
   }
@@ -123,8 +124,8 @@ class Entry {
 Compiled::Compiled(CompileOptions options) : options_(std::move(options)) {}
 Compiled::~Compiled() = default;
 
-// Guards are asked, and entries let go of, without holding the lock: both may wait for Python's own lock, whose owner
-// may be waiting for ours.
+// Guards are asked, and entries let go of, without holding the lock: both may wait for Python's own lock,
+// whose owner may be waiting for ours.
 std::shared_ptr<Entry> Compiled::find(const Tensors& inputs, std::int64_t variant) {
   const Settings settings = Settings::here();
   std::shared_ptr<Entry> found;
@@ -168,7 +169,8 @@ std::shared_ptr<Entry> Compiled::ready(const Tensors& inputs, std::int64_t varia
   if (is_recording()) return nullptr;
   auto entry = find(inputs, variant);
   if (!entry || entry->state != Entry::State::kReady) return nullptr;
-  if (options_.validate_every > 0 && entry->replays > 0 && entry->replays % options_.validate_every == 0) return nullptr;
+  if (options_.validate_every > 0 && entry->replays > 0 && entry->replays % options_.validate_every == 0)
+    return nullptr;
   return entry;
 }
 
@@ -214,7 +216,8 @@ Recording Compiled::record(const Tensors& inputs, Host& host, Mode mode) {
   const auto start = Clock::now();
   const bool throws = options_.strict || mode == Mode::kPrepare;
   Recording recording;
-  ProgramBuilder builder(inputs, throws ? ProgramBuilder::OnRefusal::kThrow : ProgramBuilder::OnRefusal::kRemember,
+  ProgramBuilder builder(inputs,
+                         throws ? ProgramBuilder::OnRefusal::kThrow : ProgramBuilder::OnRefusal::kRemember,
                          host.outside());
   if (mode == Mode::kPrepare) builder.keep_before_change(&recording.undo);
   try {
@@ -274,15 +277,16 @@ void Compiled::give_up(Entry& entry, const std::string& why, Host& host, Mode mo
   if (first) host.warn(why + ". Running eagerly from now on");
 }
 
-std::pair<std::shared_ptr<Entry>, Tensors> Compiled::first_call(const Tensors& inputs, std::int64_t variant, Host& host,
-                                                                Mode mode) {
+std::pair<std::shared_ptr<Entry>, Tensors> Compiled::first_call(const Tensors& inputs, std::int64_t variant,
+                                                                Host& host, Mode mode) {
   if (options_.strict && mode == Mode::kCall) {
     const std::lock_guard lock(mutex_);
     if (!recorded_for_.empty()) {
-      throw GuardError("[nimble::call] strict: called with " + Signature(inputs, variant).to_string() +
-                       ", prepared for " + recorded_for_ +
-                       " (or a module, parameter or setting changed since). Call prepare() with such arguments first, "
-                       "or compile without strict=True");
+      throw GuardError(
+          "[nimble::call] strict: called with " + Signature(inputs, variant).to_string() + ", prepared for " +
+          recorded_for_ +
+          " (or a module, parameter or setting changed since). Call prepare() with such arguments first, "
+          "or compile without strict=True");
     }
   }
   auto entry = std::make_shared<Entry>(Signature(inputs, variant));
@@ -291,8 +295,9 @@ std::pair<std::shared_ptr<Entry>, Tensors> Compiled::first_call(const Tensors& i
   if (recording.wants_grad) {
     entry->state = Entry::State::kEager;
     entry->reason = "its results require grad";
-    host.log("[nimble::call] the results require grad, so this call runs eagerly; use torch.no_grad() or "
-             "torch.inference_mode() for inference");
+    host.log(
+        "[nimble::call] the results require grad, so this call runs eagerly; use torch.no_grad() or "
+        "torch.inference_mode() for inference");
     insert(entry, host);
     return {entry, std::move(recording.outputs)};
   }
@@ -307,8 +312,8 @@ std::pair<std::shared_ptr<Entry>, Tensors> Compiled::first_call(const Tensors& i
   return {entry, std::move(outputs)};
 }
 
-// Runs one call both ways, on the same state, and leaves the state as the eager run does. The eager run is not
-// watched: some of PyTorch's composite operators take another path while a dispatch mode is active.
+// Runs one call both ways, on the same state, and leaves the state as the eager run does. The eager run is
+// not watched: some of PyTorch's composite operators take another path while a dispatch mode is active.
 Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode) {
   const std::lock_guard replaying(entry->replaying);
   const OutsideState before = OutsideState::save(*entry->program, inputs);
@@ -337,7 +342,11 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
   }
   before.restore();
 
-  Tensors outputs = host.run(inputs);
+  Tensors outputs;
+  {
+    const RecordingScope nothing_inside_is_replayed;
+    outputs = host.run(inputs);
+  }
   const auto put_back = c10::make_scope_exit([&] {
     if (mode == Mode::kPrepare) before.restore();
   });
@@ -377,10 +386,11 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
   return outputs;
 }
 
-// A replay differed from eager. If a second recording differs from the first, the function changed on the host in
-// between: perhaps it set something up once, so the new recording gets its chance, but not for ever. If it does not
-// differ, the replay itself cannot be trusted.
-Tensors Compiled::record_again(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode) {
+// A replay differed from eager. If a second recording differs from the first, the function changed on the
+// host in between: perhaps it set something up once, so the new recording gets its chance, but not for ever.
+// If it does not differ, the replay itself cannot be trusted.
+Tensors Compiled::record_again(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host,
+                               Mode mode) {
   constexpr int kRecordings = 3;
   const std::lock_guard replaying(entry->replaying);
   Recording again = record(inputs, host, mode);
@@ -395,8 +405,10 @@ Tensors Compiled::record_again(const std::shared_ptr<Entry>& entry, const Tensor
   if (!difference) {
     give_up(*entry, "[nimble::check] " + entry->reason, host, mode, true);
   } else if (entry->recordings + 1 >= kRecordings) {
-    give_up(*entry, "[nimble::check] the function does something else at each call: " + *difference +
-                        ". What changes on the host cannot be replayed; pass it in as a tensor", host, mode, true);
+    give_up(*entry,
+            "[nimble::check] the function does something else at each call: " + *difference +
+                ". What changes on the host cannot be replayed; pass it in as a tensor",
+            host, mode, true);
   } else {
     host.log("[nimble::check] recorded anew: " + *difference);
     auto next = std::make_shared<Entry>(entry->signature);
@@ -420,7 +432,10 @@ void Compiled::prepare(const Tensors& inputs, std::int64_t variant, Host& host) 
     advance(entry, inputs, host, Mode::kPrepare);
     entry = find(inputs, variant);  // a second recording takes the place of the first
   }
-  if (!entry) throw Error("[nimble::prepare] the function changes what it depends on each time it runs, so no recording stays valid");
+  if (!entry)
+    throw Error(
+        "[nimble::prepare] the function changes what it depends on each time it runs, so no recording stays "
+        "valid");
   if (entry->state == Entry::State::kEager) throw RecordError("[nimble::prepare] " + entry->reason);
 }
 
@@ -464,7 +479,8 @@ std::string Compiled::task_graph() const {
   const std::lock_guard lock(mutex_);
   if (entries_.empty() || !entries_.front()->program) return "";
   const Program& program = *entries_.front()->program;
-  return to_json(GraphFile{dependencies(program), memory_demand(program, backend_for(program.device()).alignment()).specs});
+  return to_json(GraphFile{dependencies(program),
+                           memory_demand(program, backend_for(program.device()).alignment()).specs});
 }
 
 std::string Compiled::explain() const {
@@ -479,7 +495,8 @@ std::string Compiled::explain() const {
       text << "  runs eagerly: " << entry->reason << '\n';
       continue;
     }
-    text << "  recorded       " << entry->program->tasks.size() << " tasks in " << entry->record_milliseconds << " ms\n";
+    text << "  recorded       " << entry->program->tasks.size() << " tasks in " << entry->record_milliseconds
+         << " ms\n";
     if (entry->state == Entry::State::kMismatched) {
       text << "  mismatch       " << entry->reason << "; the next call is recorded again\n";
       continue;
@@ -490,10 +507,12 @@ std::string Compiled::explain() const {
     }
     const Choice& choice = entry->choice;
     const ExecutableReport report = choice.executable->report();
-    text << "  schedule       " << choice.streams << " streams, " << choice.syncs << " syncs, degree of concurrency "
-         << choice.degree_of_concurrency << ", planned in " << choice.plan_milliseconds << " ms\n"
+    text << "  schedule       " << choice.streams << " streams, " << choice.syncs
+         << " syncs, degree of concurrency " << choice.degree_of_concurrency << ", planned in "
+         << choice.plan_milliseconds << " ms\n"
          << "  memory         " << mebibytes(report.arena_bytes) << " MiB arena for "
-         << mebibytes(choice.allocated_bytes) << " MiB of allocations, " << report.unplanned_allocations << " unplanned\n";
+         << mebibytes(choice.allocated_bytes) << " MiB of allocations, " << report.unplanned_allocations
+         << " unplanned\n";
     for (const Tried& tried : choice.tried) {
       text << "  tried          " << tried.streams << " streams";
       if (tried.threads_per_stream) text << " x " << tried.threads_per_stream << " threads";

@@ -52,13 +52,13 @@ class Compiled {
   // Answers one call. `variant` numbers the structure and values of the arguments that are no tensors.
   CallResult call(const Tensors& inputs, std::int64_t variant, Host& host);
 
-  // The first half of `call`: the entry that is ready to replay this call, or null. Then `replay` answers it without
-  // needing a host, so a caller may let go of what it holds (Python's lock) in between.
+  // The first half of `call`: the entry that is ready to replay this call, or null. Then `replay` answers it
+  // without needing a host, so a caller may let go of what it holds (Python's lock) in between.
   std::shared_ptr<Entry> ready(const Tensors& inputs, std::int64_t variant);
   CallResult replay(Entry& entry, const Tensors& inputs);
 
-  // Records and checks this signature now, throws where a call would fall back, and puts every outside tensor and
-  // generator that it touched back.
+  // Records and checks this signature now, throws where a call would fall back, and puts every outside tensor
+  // and generator that it touched back.
   void prepare(const Tensors& inputs, std::int64_t variant, Host& host);
 
   // Forgets all recordings: for changes that no guard can see.
@@ -78,15 +78,15 @@ class Compiled {
   std::shared_ptr<Entry> find(const Tensors& inputs, std::int64_t variant);
   void insert(std::shared_ptr<Entry> entry, Host& host);
   Recording record(const Tensors& inputs, Host& host, Mode mode);
-  std::pair<std::shared_ptr<Entry>, Tensors> first_call(const Tensors& inputs, std::int64_t variant, Host& host,
-                                                        Mode mode);
+  std::pair<std::shared_ptr<Entry>, Tensors> first_call(const Tensors& inputs, std::int64_t variant,
+                                                        Host& host, Mode mode);
   Tensors advance(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
   Tensors record_again(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
   Tensors check(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
   void give_up(Entry& entry, const std::string& why, Host& host, Mode mode, bool is_mismatch);
 
   CompileOptions options_;
-  mutable std::mutex mutex_;  // guards the cache and the counters
+  mutable std::mutex mutex_;                     // guards the cache and the counters
   std::vector<std::shared_ptr<Entry>> entries_;  // most recently used first
   std::shared_ptr<Entry> last_used_;
   std::string recorded_for_;  // the signature recorded last, empty if there was none
@@ -95,8 +95,8 @@ class Compiled {
   std::timed_mutex preparing_;  // one recording or check at a time
 };
 
-// True on a thread that is recording: a compiled function called there runs its own function, so that the outer
-// recording sees its operators.
+// True on a thread that is recording or checking: a compiled function called there runs its own function, so
+// that the outer recording sees its operators and the check compares with eager alone.
 bool is_recording();
 
 }  // namespace nimble

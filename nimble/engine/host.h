@@ -8,8 +8,8 @@
 
 namespace nimble {
 
-// Notices changes outside of the arguments that a recorded program does not hold for: a parameter that was replaced, a
-// module switched from eval to train.
+// Notices changes outside of the arguments that a recorded program does not hold for: a parameter that was
+// replaced, a module switched from eval to train.
 class OutsideGuard {
  public:
   virtual ~OutsideGuard() = default;
@@ -17,7 +17,8 @@ class OutsideGuard {
   // Whether everything is as it was when the program was recorded. Asked at every call, so it must be quick.
   virtual bool holds() = 0;
 
-  // Tensors that escaped while recording (an attribute that forward sets), each with what its place holds now.
+  // Tensors that escaped while recording (an attribute that forward sets), each with what its place holds
+  // now.
   struct Kept {
     at::Tensor recorded, now;
   };
@@ -44,10 +45,12 @@ class Host {
   // The user's function, eagerly.
   virtual Tensors run(const Tensors& inputs) = 0;
 
-  // The same with every operator call fed to `builder`. When it returns, nothing but the results may still be held.
+  // The same with every operator call fed to `builder`. When it returns, nothing but the results may still be
+  // held.
   virtual Tensors record(const Tensors& inputs, ProgramBuilder& builder) = 0;
 
-  // Tensors known to live outside (parameters and buffers), to notice an argument that shares memory with one.
+  // Tensors known to live outside (parameters and buffers), to notice an argument that shares memory with
+  // one.
   virtual Tensors outside() { return {}; }
 
   // Those places outside the function (attributes, gradients) that hold one of the escaped storages.

@@ -5,17 +5,18 @@
 
 namespace nimble {
 
-// How a function is compiled. Every field has a default that is right for most uses; Python takes the same names as
-// keywords and, in capitals behind NIMBLE_, from the environment.
+// How a function is compiled. Every field has a default that is right for most uses; Python takes the same
+// names as keywords and, in capitals behind NIMBLE_, from the environment.
 struct CompileOptions {
-  // Errors instead of fallbacks: what cannot be replayed throws RecordError, a new signature after the first throws
-  // GuardError, a mismatch throws ValidationError.
+  // Errors instead of fallbacks: what cannot be replayed throws RecordError, a new signature after the first
+  // throws GuardError, a mismatch throws ValidationError.
   bool strict = false;
 
   // Results lie in memory that the next call overwrites. Saves a copy or an allocation for each result.
   bool alias_outputs = false;
 
-  // After how many replays one call is again run both ways and compared. 0: never again after the first check.
+  // After how many replays one call is again run both ways and compared. 0: never again after the first
+  // check.
   std::size_t validate_every = 0;
 
   // How many signatures are kept; the least recently used goes first.

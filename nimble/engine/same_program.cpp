@@ -11,7 +11,8 @@ namespace {
 
 bool same_value(const c10::IValue& a, const c10::IValue& b) {
   if (a.isTensor() && b.isTensor()) {  // a number in a tensor's place, or none
-    if (!a.toTensor().defined() || !b.toTensor().defined()) return a.toTensor().defined() == b.toTensor().defined();
+    if (!a.toTensor().defined() || !b.toTensor().defined())
+      return a.toTensor().defined() == b.toTensor().defined();
     return same_bits(a.toTensor(), b.toTensor());
   }
   if (a.tagKind() != b.tagKind()) return false;
@@ -40,12 +41,13 @@ class Pairing {
     if (const auto* ref = std::get_if<TensorRef>(&a)) return same(*ref, std::get<TensorRef>(b));
     const auto& left = std::get<TensorRefList>(a).refs;
     const auto& right = std::get<TensorRefList>(b).refs;
-    return std::equal(left.begin(), left.end(), right.begin(), right.end(), [&](const auto& x, const auto& y) {
-      return x.has_value() == y.has_value() && (!x || same(*x, *y));
-    });
+    return std::equal(
+        left.begin(), left.end(), right.begin(), right.end(),
+        [&](const auto& x, const auto& y) { return x.has_value() == y.has_value() && (!x || same(*x, *y)); });
   }
   bool same(const std::vector<Operand>& a, const std::vector<Operand>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const auto& x, const auto& y) { return same(x, y); });
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [&](const auto& x, const auto& y) { return same(x, y); });
   }
 
  private:
@@ -82,8 +84,10 @@ std::optional<std::string> first_difference(const Program& first, const Program&
     if (!(a.op.operator_name() == b.op.operator_name())) {
       return describe_task(first, i) + " was " + describe_task(second, i) + " the next time";
     }
-    if (!pairing.same(a.arguments, b.arguments)) return describe_task(second, i) + " was given other arguments the next time";
-    if (!pairing.same(a.results, b.results)) return describe_task(second, i) + " gave results of another form the next time";
+    if (!pairing.same(a.arguments, b.arguments))
+      return describe_task(second, i) + " was given other arguments the next time";
+    if (!pairing.same(a.results, b.results))
+      return describe_task(second, i) + " gave results of another form the next time";
   }
   if (first.tasks.size() > tasks) return describe_task(first, tasks) + " did not run the next time";
   if (second.tasks.size() > tasks) return describe_task(second, tasks) + " ran only the next time";

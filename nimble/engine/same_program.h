@@ -7,8 +7,8 @@
 
 namespace nimble {
 
-// How two recordings of one function differ, naming the first task that does; nothing if replaying either is the
-// same. Finds what changed on the host in between: a counter, a branch, a tensor that was replaced.
+// How two recordings of one function differ, naming the first task that does; nothing if replaying either is
+// the same. Finds what changed on the host in between: a counter, a branch, a tensor that was replaced.
 std::optional<std::string> first_difference(const Program& first, const Program& second);
 
 }  // namespace nimble

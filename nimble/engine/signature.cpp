@@ -68,7 +68,8 @@ bool Signature::Input::matches(std::span<const at::Tensor> inputs, std::size_t i
   const at::Tensor& tensor = inputs[i];
   if (tensor.layout() != at::kStrided || tensor.scalar_type() != dtype || tensor.device() != device ||
       tensor.sizes() != at::IntArrayRef(sizes) || tensor.strides() != at::IntArrayRef(strides) ||
-      tensor.requires_grad() != requires_grad || tensor.is_conj() != conjugate || tensor.is_neg() != negative) {
+      tensor.requires_grad() != requires_grad || tensor.is_conj() != conjugate ||
+      tensor.is_neg() != negative) {
     return false;
   }
   const std::size_t first = first_with_same_storage(inputs, i);
@@ -80,7 +81,8 @@ Signature::Signature(std::span<const at::Tensor> inputs, std::int64_t variant)
   for (std::size_t i = 0; i < inputs.size(); ++i) inputs_.push_back(Input::of(inputs, i));
 }
 
-bool Signature::matches(std::span<const at::Tensor> inputs, std::int64_t variant, const Settings& settings) const {
+bool Signature::matches(std::span<const at::Tensor> inputs, std::int64_t variant,
+                        const Settings& settings) const {
   if (variant != variant_ || inputs.size() != inputs_.size() || !(settings == settings_)) return false;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs_[i].matches(inputs, i)) return false;

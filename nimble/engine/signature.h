@@ -25,14 +25,14 @@ struct Settings {
   friend bool operator==(const Settings&, const Settings&) = default;
 };
 
-// What a recorded program holds for. `variant` stands for everything that is no tensor: the caller numbers the
-// structures and values of its other arguments.
+// What a recorded program holds for. `variant` stands for everything that is no tensor: the caller numbers
+// the structures and values of its other arguments.
 class Signature {
  public:
   Signature(std::span<const at::Tensor> inputs, std::int64_t variant);
 
-  // Whether a call with these inputs, here and now, is of this signature. No allocation, some tens of nanoseconds for
-  // each input.
+  // Whether a call with these inputs, here and now, is of this signature. No allocation, some tens of
+  // nanoseconds for each input.
   bool matches(std::span<const at::Tensor> inputs, std::int64_t variant, const Settings& settings) const;
 
   // "(f32[1, 3, 224, 224])", and how it differs from another for the log.
@@ -44,7 +44,8 @@ class Signature {
     at::ScalarType dtype;
     c10::Device device;
     bool requires_grad, conjugate, negative;
-    // The first input that shares this one's storage (itself if none does before it), and how many bytes lie between.
+    // The first input that shares this one's storage (itself if none does before it), and how many bytes lie
+    // between.
     std::size_t shares_with;
     std::int64_t distance;
 

@@ -5,20 +5,23 @@
 namespace nimble {
 namespace {
 
-// Which buffers hold the same bytes at every call whenever a task that stays looks at them. Starts from every buffer
-// whose value is at hand and takes back what turns out not to be so, until nothing changes.
+// Which buffers hold the same bytes at every call whenever a task that stays looks at them. Starts from every
+// buffer whose value is at hand and takes back what turns out not to be so, until nothing changes.
 std::vector<bool> constant_buffers(const Program& program, std::span<const at::Tensor> values) {
   std::vector<bool> constant(program.buffers.size());
   for (std::size_t b = 0; b < constant.size(); ++b) {
     const Buffer& buffer = program.buffers[b];
     // What is returned is the caller's to change, so it is made anew each time.
-    constant[b] = buffer.kind == BufferKind::kConstant ||
-                  (buffer.kind == BufferKind::kInternal && b < values.size() && values[b].defined() && !buffer.returned);
+    constant[b] =
+        buffer.kind == BufferKind::kConstant || (buffer.kind == BufferKind::kInternal && b < values.size() &&
+                                                 values[b].defined() && !buffer.returned);
   }
   const auto folds = [&](const Task& task) {
     if (task.random || task.writes.empty()) return false;
-    for (const auto& ref : task.reads) if (!constant[ref.buffer.index()]) return false;
-    for (const auto& ref : task.writes) if (!constant[ref.buffer.index()]) return false;
+    for (const auto& ref : task.reads)
+      if (!constant[ref.buffer.index()]) return false;
+    for (const auto& ref : task.writes)
+      if (!constant[ref.buffer.index()]) return false;
     return true;
   };
   for (bool changed = true; changed;) {
@@ -31,7 +34,8 @@ std::vector<bool> constant_buffers(const Program& program, std::span<const at::T
     for (const Task& task : program.tasks) {
       if (folds(task)) {
         // A staying task already looked: it must see the bytes from before this write.
-        for (const auto& ref : task.writes) if (seen_by_staying_task[ref.buffer.index()]) take_back(ref.buffer);
+        for (const auto& ref : task.writes)
+          if (seen_by_staying_task[ref.buffer.index()]) take_back(ref.buffer);
       } else {
         for (const auto& ref : task.writes) take_back(ref.buffer);
         for (const auto& ref : task.reads) seen_by_staying_task[ref.buffer.index()] = true;
@@ -47,7 +51,8 @@ Program fold_constants(Program program, std::span<const at::Tensor> values) {
   const std::vector<bool> constant = constant_buffers(program, values);
   std::erase_if(program.tasks, [&](const Task& task) {
     if (task.writes.empty()) return false;
-    for (const auto& ref : task.writes) if (!constant[ref.buffer.index()]) return false;
+    for (const auto& ref : task.writes)
+      if (!constant[ref.buffer.index()]) return false;
     return true;
   });
   for (std::size_t b = 0; b < constant.size(); ++b) {

@@ -90,7 +90,8 @@ MemoryDemand memory_demand(const Program& program, std::uint64_t alignment) {
   const c10::Device device = program.device();
   for (std::uint32_t b = 0; b < program.buffers.size(); ++b) {
     const Buffer& buffer = program.buffers[b];
-    const bool planned = buffer.kind == BufferKind::kScratch || (buffer.kind == BufferKind::kInternal && !buffer.returned);
+    const bool planned =
+        buffer.kind == BufferKind::kScratch || (buffer.kind == BufferKind::kInternal && !buffer.returned);
     if (!planned || buffer.device != device || buffer.bytes == 0 || uses[b].empty()) continue;
     demand.specs.push_back({"%" + std::to_string(b), buffer.bytes, alignment, std::move(uses[b])});
     demand.buffers.push_back(BufferId{b});

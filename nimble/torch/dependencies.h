@@ -8,14 +8,14 @@
 
 namespace nimble {
 
-// Which task must come before which. Two tasks are ordered as recorded if one writes bytes that the other reads or
-// writes (read after write, write after read, write after write), or if both draw from the same CPU generator, whose
-// sequence must stay eager's. CUDA generators count in recorded order whatever the streams do.
-// `costs`, where given, are measured times by task.
+// Which task must come before which. Two tasks are ordered as recorded if one writes bytes that the other
+// reads or writes (read after write, write after read, write after write), or if both draw from the same CPU
+// generator, whose sequence must stay eager's. CUDA generators count in recorded order whatever the streams
+// do. `costs`, where given, are measured times by task.
 TaskGraph dependencies(const Program& program, std::span<const Nanoseconds> costs = {});
 
-// The buffers that a memory plan places: internal ones that stay inside, and scratch, on the program's device.
-// `buffers[i]` is the program's buffer behind `specs[i]`.
+// The buffers that a memory plan places: internal ones that stay inside, and scratch, on the program's
+// device. `buffers[i]` is the program's buffer behind `specs[i]`.
 struct MemoryDemand {
   std::vector<BufferSpec> specs;
   std::vector<BufferId> buffers;

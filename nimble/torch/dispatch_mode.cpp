@@ -29,11 +29,13 @@ class ModeInactive {
 c10::impl::PyInterpreter* recording_interpreter();
 
 [[noreturn]] void not_for_recording(const char* what) {
-  throw Error(std::string("[nimble::record] ") + what + " reached the recorder, which handles operator calls only");
+  throw Error(std::string("[nimble::record] ") + what +
+              " reached the recorder, which handles operator calls only");
 }
 
-// PyTorch lets a dispatch mode come with the interpreter it was written for; this one is written in C++. The mode
-// object that PyTorch carries around for us is the ProgramBuilder itself, behind the opaque type PyObject.
+// PyTorch lets a dispatch mode come with the interpreter it was written for; this one is written in C++. The
+// mode object that PyTorch carries around for us is the ProgramBuilder itself, behind the opaque type
+// PyObject.
 struct RecordingInterpreter final : c10::impl::PyInterpreterVTable {
   std::string name() const override { return "nimble"; }
 
@@ -66,10 +68,18 @@ struct RecordingInterpreter final : c10::impl::PyInterpreterVTable {
   }
 
   // Only tensors that are Python subclasses ask these.
-  bool is_contiguous(const c10::TensorImpl*, at::MemoryFormat) const override { not_for_recording("is_contiguous"); }
-  c10::SymBool sym_is_contiguous(const c10::TensorImpl*, at::MemoryFormat) const override { not_for_recording("sym_is_contiguous"); }
-  bool is_strides_like(const c10::TensorImpl*, at::MemoryFormat) const override { not_for_recording("is_strides_like"); }
-  bool is_non_overlapping_and_dense(const c10::TensorImpl*) const override { not_for_recording("is_non_overlapping_and_dense"); }
+  bool is_contiguous(const c10::TensorImpl*, at::MemoryFormat) const override {
+    not_for_recording("is_contiguous");
+  }
+  c10::SymBool sym_is_contiguous(const c10::TensorImpl*, at::MemoryFormat) const override {
+    not_for_recording("sym_is_contiguous");
+  }
+  bool is_strides_like(const c10::TensorImpl*, at::MemoryFormat) const override {
+    not_for_recording("is_strides_like");
+  }
+  bool is_non_overlapping_and_dense(const c10::TensorImpl*) const override {
+    not_for_recording("is_non_overlapping_and_dense");
+  }
   c10::Device device(const c10::TensorImpl*) const override { not_for_recording("device"); }
   std::int64_t dim(const c10::TensorImpl*) const override { not_for_recording("dim"); }
   c10::IntArrayRef strides(const c10::TensorImpl*) const override { not_for_recording("strides"); }
@@ -79,7 +89,9 @@ struct RecordingInterpreter final : c10::impl::PyInterpreterVTable {
   std::int64_t numel(const c10::TensorImpl*) const override { not_for_recording("numel"); }
   c10::SymInt sym_numel(const c10::TensorImpl*) const override { not_for_recording("sym_numel"); }
   c10::SymIntArrayRef sym_strides(const c10::TensorImpl*) const override { not_for_recording("sym_strides"); }
-  c10::SymInt sym_storage_offset(const c10::TensorImpl*) const override { not_for_recording("sym_storage_offset"); }
+  c10::SymInt sym_storage_offset(const c10::TensorImpl*) const override {
+    not_for_recording("sym_storage_offset");
+  }
 
   void trace_gpu_event_creation(c10::DeviceType, std::uintptr_t) const override {}
   void trace_gpu_event_deletion(c10::DeviceType, std::uintptr_t) const override {}
@@ -102,8 +114,8 @@ c10::impl::PyInterpreter* recording_interpreter() {
 }  // namespace
 
 DispatchModeGuard::DispatchModeGuard(ProgramBuilder& builder) {
-  TorchDispatchModeTLS::push_non_infra_mode_onto_stack(
-      std::make_shared<PyObject_TorchDispatchMode>(reinterpret_cast<PyObject*>(&builder), recording_interpreter()));
+  TorchDispatchModeTLS::push_non_infra_mode_onto_stack(std::make_shared<PyObject_TorchDispatchMode>(
+      reinterpret_cast<PyObject*>(&builder), recording_interpreter()));
 }
 DispatchModeGuard::~DispatchModeGuard() { TorchDispatchModeTLS::pop_stack(); }
 

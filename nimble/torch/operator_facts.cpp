@@ -29,28 +29,38 @@ bool only_changes_metadata(const c10::OperatorHandle& op) {
 }
 
 bool only_allocates(const c10::OperatorHandle& op) {
-  static const Names names = {"aten::empty",     "aten::empty_strided",     "aten::empty_like",    "aten::new_empty",
-                              "aten::new_empty_strided", "aten::empty_permuted"};
+  static const Names names = {"aten::empty",     "aten::empty_strided",     "aten::empty_like",
+                              "aten::new_empty", "aten::new_empty_strided", "aten::empty_permuted"};
   return names.contains(name_of(op));
 }
 
 bool is_host_bookkeeping(const c10::OperatorHandle& op) {
-  static const Names names = {
-      "profiler::_record_function_enter", "profiler::_record_function_enter_new", "profiler::_record_function_exit",
-      "aten::can_cast", "aten::_fused_sdp_choice", "aten::is_same_size", "aten::_has_compatible_shallow_copy_type",
-      "aten::is_pinned", "aten::_debug_has_internal_overlap", "aten::_has_same_storage_numel", "aten::result_type",
-      "aten::is_set_to"};
+  static const Names names = {"profiler::_record_function_enter",
+                              "profiler::_record_function_enter_new",
+                              "profiler::_record_function_exit",
+                              "aten::can_cast",
+                              "aten::_fused_sdp_choice",
+                              "aten::is_same_size",
+                              "aten::_has_compatible_shallow_copy_type",
+                              "aten::is_pinned",
+                              "aten::_debug_has_internal_overlap",
+                              "aten::_has_same_storage_numel",
+                              "aten::result_type",
+                              "aten::is_set_to"};
   return names.contains(name_of(op));
 }
 
-bool draws_random_numbers(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::nondeterministic_seeded); }
+bool draws_random_numbers(const c10::OperatorHandle& op) {
+  return op.hasTag(at::Tag::nondeterministic_seeded);
+}
 
 bool lifts_a_constant(const c10::OperatorHandle& op) {
   return name_of(op) == "aten::lift_fresh" || name_of(op) == "aten::lift";
 }
 
 bool writes_argument_unannounced(const c10::OperatorHandle& op, std::size_t argument) {
-  // Kept complete by the operator-sample test that compares every argument's bytes before and after each call.
+  // Kept complete by the operator-sample test that compares every argument's bytes before and after each
+  // call.
   static const std::unordered_map<std::string_view, std::unordered_set<std::size_t>> written = {
       {"aten::native_batch_norm", {3, 4}},
       {"aten::cudnn_batch_norm", {3, 4}},
@@ -64,9 +74,13 @@ bool writes_argument_unannounced(const c10::OperatorHandle& op, std::size_t argu
 std::optional<Refusal> depends_on_data(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
   const std::string& name = name_of(op);
   if (op.hasTag(at::Tag::data_dependent_output)) {
-    return Refusal{name, "it turns tensor data into a number for the host (as .item(), bool(), float(), int() and `if tensor:` do)",
-                   "Keep the value in a tensor (torch.where, multiplication by a mask), or leave this part outside "
-                   "the compiled function", ""};
+    return Refusal{
+        name,
+        "it turns tensor data into a number for the host (as .item(), bool(), float(), int() and `if "
+        "tensor:` do)",
+        "Keep the value in a tensor (torch.where, multiplication by a mask), or leave this part outside "
+        "the compiled function",
+        ""};
   }
   if (op.hasTag(at::Tag::dynamic_output_shape)) {
     if (name == "aten::index" && !has_boolean_index(arguments)) return std::nullopt;
@@ -74,17 +88,20 @@ std::optional<Refusal> depends_on_data(const c10::OperatorHandle& op, c10::Array
       return Refusal{name, "indexing with a boolean mask gives a result whose shape depends on the data",
                      "Use torch.where(mask, x, other), masked_fill, or multiply by the mask", ""};
     }
-    return Refusal{name, "the shape of its result depends on the data",
-                   "Use an operator with a fixed shape (torch.where with three arguments, masked_fill, topk), or leave "
-                   "this part outside the compiled function", ""};
+    return Refusal{
+        name, "the shape of its result depends on the data",
+        "Use an operator with a fixed shape (torch.where with three arguments, masked_fill, topk), or leave "
+        "this part outside the compiled function",
+        ""};
   }
   for (const auto& result : op.schema().returns()) {
     const auto kind = result.type()->kind();
-    const bool is_tensor = kind == c10::TypeKind::TensorType ||
-                           (kind == c10::TypeKind::ListType &&
-                            result.type()->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType) ||
-                           (kind == c10::TypeKind::OptionalType &&
-                            result.type()->castRaw<c10::OptionalType>()->getElementType()->kind() == c10::TypeKind::TensorType);
+    const bool is_tensor =
+        kind == c10::TypeKind::TensorType ||
+        (kind == c10::TypeKind::ListType &&
+         result.type()->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType) ||
+        (kind == c10::TypeKind::OptionalType &&
+         result.type()->castRaw<c10::OptionalType>()->getElementType()->kind() == c10::TypeKind::TensorType);
     if (!is_tensor) {
       return Refusal{name, "it returns a " + result.type()->str() + " to the host, which may depend on data",
                      "Compute it outside the compiled function and pass it in", ""};

@@ -12,20 +12,22 @@ namespace nimble {
 
 // What the recorder must know of an operator beyond its schema.
 
-// The operator only changes how its argument is looked at (`t_`, `unsqueeze_`, `set_`): later refs show it, so
-// there is nothing to replay.
+// The operator only changes how its argument is looked at (`t_`, `unsqueeze_`, `set_`): later refs show it,
+// so there is nothing to replay.
 bool only_changes_metadata(const c10::OperatorHandle& op);
 
 // The operator hands out memory without filling it: the memory plan does that, so there is nothing to replay.
 bool only_allocates(const c10::OperatorHandle& op);
 
-// The operator is bookkeeping of the host (profiler ranges) or a question about shapes and settings, not data.
+// The operator is bookkeeping of the host (profiler ranges) or a question about shapes and settings, not
+// data.
 bool is_host_bookkeeping(const c10::OperatorHandle& op);
 
 // The operator draws from a random generator.
 bool draws_random_numbers(const c10::OperatorHandle& op);
 
-// The operator wraps data from the host (`torch.tensor([1, 2])`) into a tensor: what it is given is a constant.
+// The operator wraps data from the host (`torch.tensor([1, 2])`) into a tensor: what it is given is a
+// constant.
 bool lifts_a_constant(const c10::OperatorHandle& op);
 
 // The n-th argument is written although the schema does not say so.

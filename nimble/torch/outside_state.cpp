@@ -35,7 +35,12 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   const at::NoGradGuard no_grad;
   const auto bytes = [](const at::Tensor& tensor) {
     // A tensor of one element counts as contiguous with any stride; only a copy is sure to have stride one.
-    return tensor.detach().resolve_conj().resolve_neg().clone(at::MemoryFormat::Contiguous).view(-1).view(at::kByte);
+    return tensor.detach()
+        .resolve_conj()
+        .resolve_neg()
+        .clone(at::MemoryFormat::Contiguous)
+        .view(-1)
+        .view(at::kByte);
   };
   return at::equal(bytes(a), bytes(b));
 }
@@ -85,20 +90,24 @@ OutsideState OutsideState::save_again() const {
   const at::NoGradGuard no_grad;
   OutsideState now;
   for (const Place& place : tensors_) now.tensors_.push_back({place.tensor, place.tensor.clone()});
-  for (const GeneratorPlace& place : generators_) now.generators_.push_back({place.generator, state_of(place.generator)});
+  for (const GeneratorPlace& place : generators_)
+    now.generators_.push_back({place.generator, state_of(place.generator)});
   return now;
 }
 
 std::optional<std::string> OutsideState::difference(const OutsideState& other,
                                                     const std::vector<at::Tensor>& except) const {
   const auto is_excepted = [&](const at::Tensor& tensor) {
-    return std::any_of(except.begin(), except.end(), [&](const at::Tensor& t) { return t.is_alias_of(tensor); });
+    return std::any_of(except.begin(), except.end(),
+                       [&](const at::Tensor& t) { return t.is_alias_of(tensor); });
   };
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    if (!is_excepted(tensors_[i].tensor) && !same_bits(tensors_[i].copy, other.tensors_[i].copy)) return "a tensor that the function writes to";
+    if (!is_excepted(tensors_[i].tensor) && !same_bits(tensors_[i].copy, other.tensors_[i].copy))
+      return "a tensor that the function writes to";
   }
   for (std::size_t i = 0; i < generators_.size(); ++i) {
-    if (!same_bits(generators_[i].state, other.generators_[i].state)) return "the state of a random generator";
+    if (!same_bits(generators_[i].state, other.generators_[i].state))
+      return "the state of a random generator";
   }
   return std::nullopt;
 }

@@ -32,7 +32,8 @@ class OutsideState {
   OutsideState save_again() const;
 
   // What differs first between two states of the same places; `except` is left out.
-  std::optional<std::string> difference(const OutsideState& other, const std::vector<at::Tensor>& except = {}) const;
+  std::optional<std::string> difference(const OutsideState& other,
+                                        const std::vector<at::Tensor>& except = {}) const;
 
  private:
   struct Place {
@@ -47,8 +48,8 @@ class OutsideState {
   std::unordered_set<const void*> known_;
 };
 
-// The generator that a random operator with these arguments draws from: the one it is given, or the default one of
-// the device.
+// The generator that a random operator with these arguments draws from: the one it is given, or the default
+// one of the device.
 at::Generator generator_of(const std::vector<Operand>& arguments, c10::Device device);
 
 // A copy of the generator's state.

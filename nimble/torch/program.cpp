@@ -83,7 +83,8 @@ std::string to_string(const Program& program) {
   out << "  return ";
   comma = "";
   for (const auto& output : program.outputs) {
-    out << std::exchange(comma, ", ") << buffer_name(program, output.ref.buffer) << ':' << to_string(output.ref);
+    out << std::exchange(comma, ", ") << buffer_name(program, output.ref.buffer) << ':'
+        << to_string(output.ref);
   }
   out << '\n';
   return out.str();

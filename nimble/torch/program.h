@@ -29,7 +29,8 @@ struct Buffer {
   BufferKind kind = BufferKind::kInternal;
   std::uint64_t bytes = 0;
   c10::Device device = c10::kCPU;
-  // kExternal, kConstant, kEscaped: the tensor as it was first seen, which owns the storage, and the address it had.
+  // kExternal, kConstant, kEscaped: the tensor as it was first seen, which owns the storage, and the address
+  // it had.
   at::Tensor outside = {};
   void* address = nullptr;
   bool returned = false;  // a result of the program looks at it, so it belongs to the caller
@@ -52,8 +53,8 @@ struct Allocation {
 struct Task {
   c10::OperatorHandle op;
   std::vector<Operand> arguments;
-  // By tensor among the arguments, in order: the first that is the very same tensor. Some operators ask (attention
-  // whose query is its key), so a replay must pass one tensor there too, not two that look alike.
+  // By tensor among the arguments, in order: the first that is the very same tensor. Some operators ask
+  // (attention whose query is its key), so a replay must pass one tensor there too, not two that look alike.
   std::vector<std::size_t> twins = {};
   std::vector<Operand> results = {};
   std::vector<Allocation> allocations = {};
@@ -71,8 +72,8 @@ struct Output {
   at::Tensor outside = {};                         // the very tensor that lives outside (a parameter)
 };
 
-// Straight-line code: what one run of the user's function did, below autograd, in order. A value: passes make new
-// programs from it. Holds the outside tensors it reads and writes alive.
+// Straight-line code: what one run of the user's function did, below autograd, in order. A value: passes make
+// new programs from it. Holds the outside tensors it reads and writes alive.
 struct Program {
   std::vector<Buffer> buffers;
   std::vector<Task> tasks;

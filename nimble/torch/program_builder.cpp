@@ -11,8 +11,8 @@
 
 namespace nimble {
 
-// A storage we know. Held weakly: its address stays taken, so that no new storage is mistaken for it, while its
-// memory goes as soon as PyTorch lets go of it.
+// A storage we know. Held weakly: its address stays taken, so that no new storage is mistaken for it, while
+// its memory goes as soon as PyTorch lets go of it.
 struct ProgramBuilder::Tracked {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   BufferId buffer;
@@ -65,7 +65,8 @@ void for_each_tensor(const c10::IValue& value, Visit&& visit) {
 
 struct ProgramBuilder::Call {
   c10::OperatorHandle op;
-  std::vector<c10::IValue> values;  // the arguments themselves: a written one may come back with another shape
+  std::vector<c10::IValue>
+      values;  // the arguments themselves: a written one may come back with another shape
   std::vector<Operand> arguments;
   std::vector<std::size_t> twins;
   bool constant = false;  // depends on nothing but constants
@@ -94,7 +95,9 @@ bool is_written(const c10::OperatorHandle& op, std::size_t argument) {
 // A Python number that stands where a tensor is expected: it has no identity, so it is an argument by value.
 bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
 
-const c10::StorageImpl* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.storage().unsafeGetStorageImpl();
+}
 
 std::vector<std::size_t> twins_among(c10::ArrayRef<c10::IValue> values) {
   std::vector<at::Tensor> seen;
@@ -102,7 +105,8 @@ std::vector<std::size_t> twins_among(c10::ArrayRef<c10::IValue> values) {
   for (const auto& value : values) {
     for_each_tensor(value, [&](const at::Tensor& tensor) {
       if (value.isTensor() && is_number(tensor)) return;
-      const auto first = std::find_if(seen.begin(), seen.end(), [&](const at::Tensor& t) { return t.is_same(tensor); });
+      const auto first =
+          std::find_if(seen.begin(), seen.end(), [&](const at::Tensor& t) { return t.is_same(tensor); });
       twins.push_back(first - seen.begin());
       seen.push_back(tensor);
     });
@@ -169,9 +173,11 @@ BufferId ProgramBuilder::track(const at::Tensor& tensor, Buffer buffer, bool con
 }
 
 BufferId ProgramBuilder::known_buffer(const at::Tensor& tensor) {
-  if (const auto found = tracked_.find(storage_of(tensor)); found != tracked_.end()) return found->second.buffer;
+  if (const auto found = tracked_.find(storage_of(tensor)); found != tracked_.end())
+    return found->second.buffer;
   return track(tensor,
-               {.kind = BufferKind::kExternal, .outside = tensor, .address = tensor.storage().mutable_data()}, false);
+               {.kind = BufferKind::kExternal, .outside = tensor, .address = tensor.storage().mutable_data()},
+               false);
 }
 
 std::pair<BufferId, bool> ProgramBuilder::result_buffer(const at::Tensor& tensor, bool constant,
@@ -186,7 +192,8 @@ std::pair<BufferId, bool> ProgramBuilder::result_buffer(const at::Tensor& tensor
 
 Operand ProgramBuilder::argument_operand(const c10::IValue& value) {
   const auto ref = [&](const at::Tensor& tensor) { return describe(tensor, known_buffer(tensor)); };
-  if (value.isTensor() && value.toTensor().defined() && !is_number(value.toTensor())) return ref(value.toTensor());
+  if (value.isTensor() && value.toTensor().defined() && !is_number(value.toTensor()))
+    return ref(value.toTensor());
   if (value.isTensorList() || value.isOptionalTensorList()) {
     TensorRefList list{.refs = {}, .of_optionals = !value.isTensorList()};
     for (const c10::IValue& element : value.toListRef()) {
@@ -219,12 +226,14 @@ ProgramBuilder::Call ProgramBuilder::before(const c10::OperatorHandle& op, const
     for (const auto& value : values) {
       if (lifts_a_constant(op) && !tracked_.contains(storage_of(value.toTensor()))) {
         const at::Tensor& tensor = value.toTensor();
-        track(tensor, {.kind = BufferKind::kConstant, .outside = tensor, .address = tensor.storage().mutable_data()},
+        track(tensor,
+              {.kind = BufferKind::kConstant, .outside = tensor, .address = tensor.storage().mutable_data()},
               true);
       }
       call.arguments.push_back(argument_operand(value));
-      for_each_ref(call.arguments.back(),
-                   [&](const TensorRef& ref) { call.constant = call.constant && constant_[ref.buffer.index()]; });
+      for_each_ref(call.arguments.back(), [&](const TensorRef& ref) {
+        call.constant = call.constant && constant_[ref.buffer.index()];
+      });
     }
     // What only constants went into is the same at every call, so the host may look at it.
     if (!call.constant && !is_host_bookkeeping(op)) refusal = depends_on_data(op, values);
@@ -286,8 +295,8 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
 
   std::unique_lock lock(mutex_);
   if (call.random) expect_sequence(random_generator);
-  // An `out=` argument comes back with the shape, and perhaps the memory, that the operator gave it. At replay it
-  // has them from the start.
+  // An `out=` argument comes back with the shape, and perhaps the memory, that the operator gave it. At
+  // replay it has them from the start.
   for (std::size_t i = 0; i < task.arguments.size(); ++i) {
     if (!is_written(op, i)) continue;
     for_each_tensor(call.values[i], [&](const at::Tensor& tensor) {
@@ -323,7 +332,8 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
     } else if (value.isTensorList()) {
       TensorRefList list;
       for (const c10::IValue& element : value.toListRef()) {
-        list.refs.push_back(element.toTensor().defined() ? std::optional(ref(element.toTensor())) : std::nullopt);
+        list.refs.push_back(element.toTensor().defined() ? std::optional(ref(element.toTensor()))
+                                                         : std::nullopt);
       }
       task.results.emplace_back(std::move(list));
     } else {
@@ -333,7 +343,8 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
 
   if (only_changes_metadata(op) || only_allocates(op) || is_host_bookkeeping(op)) return;
   bool has_tensor_results = false;
-  for (const auto& result : task.results) for_each_ref(result, [&](const TensorRef&) { has_tensor_results = true; });
+  for (const auto& result : task.results)
+    for_each_ref(result, [&](const TensorRef&) { has_tensor_results = true; });
   for (std::size_t i = 0; i < task.arguments.size(); ++i) {
     for_each_ref(task.arguments[i], [&](const TensorRef& ref) {
       task.reads.push_back(ref);
@@ -343,8 +354,9 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
       constant_[ref.buffer.index()] = false;
       held_[ref.buffer.index()].reset();
       if (program_.buffer(ref.buffer).kind == BufferKind::kConstant && !refusal) {
-        refusal = Refusal{op.operator_name().name, "it writes into a tensor that was made from host data (torch.tensor)",
-                          "Make the tensor with torch.zeros, torch.full or clone() before writing into it", call.where};
+        refusal = Refusal{
+            op.operator_name().name, "it writes into a tensor that was made from host data (torch.tensor)",
+            "Make the tensor with torch.zeros, torch.full or clone() before writing into it", call.where};
       }
     });
   }
@@ -400,7 +412,8 @@ std::vector<c10::Storage> ProgramBuilder::escaped(std::span<const at::Tensor> ou
   }
   std::vector<c10::Storage> alive;
   for (const auto& [impl, tracked] : tracked_) {
-    if (program_.buffer(tracked.buffer).kind != BufferKind::kInternal || constant_[tracked.buffer.index()]) continue;
+    if (program_.buffer(tracked.buffer).kind != BufferKind::kInternal || constant_[tracked.buffer.index()])
+      continue;
     if (returned.contains(impl)) continue;
     if (auto storage = tracked.storage.lock()) alive.emplace_back(std::move(storage));
   }
@@ -425,10 +438,11 @@ Program ProgramBuilder::finish(std::span<const at::Tensor> outputs, std::span<co
                          [&](const TensorRef& ref) { return ref.buffer == id; });
     });
     if (program_.buffer(id).kind == BufferKind::kEscaped || maker == program_.tasks.end()) continue;
-    refuse({maker->op.operator_name().name,
-            "its result outlives the function without being returned, and there is no place to put the next one",
-            "Return the tensor, or keep it as an attribute of a module that runs inside the compiled function",
-            maker->where});
+    refuse(
+        {maker->op.operator_name().name,
+         "its result outlives the function without being returned, and there is no place to put the next one",
+         "Return the tensor, or keep it as an attribute of a module that runs inside the compiled function",
+         maker->where});
     return {};
   }
 

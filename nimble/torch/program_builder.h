@@ -15,26 +15,27 @@
 
 namespace nimble {
 
-// Watches one run of the user's function, call by call, and makes a Program of it. Fed by a dispatch mode; calls may
-// come from several threads (autograd has its own).
+// Watches one run of the user's function, call by call, and makes a Program of it. Fed by a dispatch mode;
+// calls may come from several threads (autograd has its own).
 //
 // Identity is storage: a buffer is one storage, held weakly so that recording costs no memory.
 class ProgramBuilder {
  public:
-  // What to do when something cannot be replayed: throw RecordError at once, in the middle of the user's function,
-  // or remember the first such thing and let the function run on as if nobody watched.
+  // What to do when something cannot be replayed: throw RecordError at once, in the middle of the user's
+  // function, or remember the first such thing and let the function run on as if nobody watched.
   enum class OnRefusal { kThrow, kRemember };
 
-  // `outside` are tensors known to live outside (parameters and buffers of the modules concerned): an input that
-  // shares memory with one of them is bound to that memory instead of being replaced at each call.
-  ProgramBuilder(std::span<const at::Tensor> inputs, OnRefusal on_refusal, std::span<const at::Tensor> outside = {});
+  // `outside` are tensors known to live outside (parameters and buffers of the modules concerned): an input
+  // that shares memory with one of them is bound to that memory instead of being replaced at each call.
+  ProgramBuilder(std::span<const at::Tensor> inputs, OnRefusal on_refusal,
+                 std::span<const at::Tensor> outside = {});
   ~ProgramBuilder();
 
   // Keeps a copy of every outside tensor, input and generator in `undo` before its first change.
   void keep_before_change(OutsideState* undo);
 
-  // Runs one operator, whose arguments are the top of `stack`, replaces them by its results, and notes what it did.
-  // The dispatch mode must be inactive. `where` is the user's source line, if known.
+  // Runs one operator, whose arguments are the top of `stack`, replaces them by its results, and notes what
+  // it did. The dispatch mode must be inactive. `where` is the user's source line, if known.
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string where = {});
 
   // Something that cannot be replayed was seen outside of any operator (printing a tensor, .numpy()).
@@ -44,12 +45,13 @@ class ProgramBuilder {
   // Nothing but constants went into this tensor, so its values are the same at every call.
   bool is_constant(const at::Tensor& tensor);
 
-  // Storages made while recording that outlive the function without being returned. Ask after the function's own
-  // variables are gone.
+  // Storages made while recording that outlive the function without being returned. Ask after the function's
+  // own variables are gone.
   std::vector<c10::Storage> escaped(std::span<const at::Tensor> outputs);
 
-  // The program. `kept` are tensors with a place outside where a replay leaves its result (a module's attribute, a
-  // gradient). A storage that escaped to anywhere else is refused. Requires !refusal() or returns nothing useful.
+  // The program. `kept` are tensors with a place outside where a replay leaves its result (a module's
+  // attribute, a gradient). A storage that escaped to anywhere else is refused. Requires !refusal() or
+  // returns nothing useful.
   Program finish(std::span<const at::Tensor> outputs, std::span<const at::Tensor> kept = {});
 
  private:
@@ -80,8 +82,8 @@ class ProgramBuilder {
   // The state that each generator was left in, to notice when the function seeds it or sets it back.
   std::unordered_map<const c10::GeneratorImpl*, at::Tensor> generator_states_;
   std::unordered_map<const c10::StorageImpl*, Tracked> tracked_;
-  std::vector<bool> constant_;      // by buffer: nothing but constants went into it so far
-  std::vector<at::Tensor> held_;    // by buffer: keeps what may fold to a constant alive
+  std::vector<bool> constant_;    // by buffer: nothing but constants went into it so far
+  std::vector<at::Tensor> held_;  // by buffer: keeps what may fold to a constant alive
 };
 
 }  // namespace nimble

@@ -6,8 +6,8 @@
 
 namespace nimble {
 
-// Something in the user's function cannot be replayed. Says which operator, where in the user's code, and what to
-// do instead.
+// Something in the user's function cannot be replayed. Says which operator, where in the user's code, and
+// what to do instead.
 class RecordError : public Error {
  public:
   using Error::Error;

@@ -21,8 +21,8 @@ ByteRange byte_range(const TensorRef& ref) {
 
 namespace {
 
-// Two slices of one strided tensor that differ along a single dimension, such as x[:, :4] and x[:, 4:]: their byte
-// ranges interleave, yet they share nothing if the slices do not meet along that dimension.
+// Two slices of one strided tensor that differ along a single dimension, such as x[:, :4] and x[:, 4:]: their
+// byte ranges interleave, yet they share nothing if the slices do not meet along that dimension.
 bool are_disjoint_slices(const TensorRef& a, const TensorRef& b) {
   if (a.dtype != b.dtype || a.strides != b.strides) return false;
   std::int64_t gap = b.offset - a.offset;
@@ -32,10 +32,11 @@ bool are_disjoint_slices(const TensorRef& a, const TensorRef& b) {
   for (std::size_t d = 0; d < a.sizes.size(); ++d) {
     const std::int64_t stride = a.strides[d];
     if (stride <= 0 || gap % stride != 0) continue;
-    const std::int64_t start = gap / stride;  // where the high slice starts along d, if d is where they differ
+    const std::int64_t start =
+        gap / stride;  // where the high slice starts along d, if d is where they differ
     if (start < low.sizes[d]) continue;
-    // Every other dimension must stay within one step of d or jump over the whole extent of both slices, so that
-    // equal addresses would mean equal indices along d.
+    // Every other dimension must stay within one step of d or jump over the whole extent of both slices, so
+    // that equal addresses would mean equal indices along d.
     const std::int64_t extent = (start + high.sizes[d]) * stride;
     std::int64_t inner = 0;
     bool separable = true;
@@ -56,17 +57,28 @@ bool are_disjoint_slices(const TensorRef& a, const TensorRef& b) {
 
 const char* short_name(at::ScalarType type) {
   switch (type) {
-    case at::kFloat: return "f32";
-    case at::kDouble: return "f64";
-    case at::kHalf: return "f16";
-    case at::kBFloat16: return "bf16";
-    case at::kLong: return "i64";
-    case at::kInt: return "i32";
-    case at::kShort: return "i16";
-    case at::kChar: return "i8";
-    case at::kByte: return "u8";
-    case at::kBool: return "bool";
-    default: return c10::toString(type);
+    case at::kFloat:
+      return "f32";
+    case at::kDouble:
+      return "f64";
+    case at::kHalf:
+      return "f16";
+    case at::kBFloat16:
+      return "bf16";
+    case at::kLong:
+      return "i64";
+    case at::kInt:
+      return "i32";
+    case at::kShort:
+      return "i16";
+    case at::kChar:
+      return "i8";
+    case at::kByte:
+      return "u8";
+    case at::kBool:
+      return "bool";
+    default:
+      return c10::toString(type);
   }
 }
 

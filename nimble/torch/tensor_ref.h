@@ -8,7 +8,8 @@
 
 namespace nimble {
 
-// How a task names a tensor: a buffer and how to look at it. Views of one storage are different refs of one buffer.
+// How a task names a tensor: a buffer and how to look at it. Views of one storage are different refs of one
+// buffer.
 struct TensorRef {
   BufferId buffer;
   at::DimVector sizes;

@@ -5,8 +5,9 @@
 
 namespace nimble {
 
-// What the dispatcher and autograd keep in thread-local variables and a kernel can notice. A task is replayed under
-// the state it was recorded under: under another one an operator may take another path and return other results.
+// What the dispatcher and autograd keep in thread-local variables and a kernel can notice. A task is replayed
+// under the state it was recorded under: under another one an operator may take another path and return other
+// results.
 struct ThreadState {
   c10::DispatchKeySet included;
   c10::DispatchKeySet excluded;

@@ -84,7 +84,8 @@ PYBIND11_MODULE(_C, module) {
   py::class_<ProgramBuilder>(module, "ProgramBuilder")
       .def("call", &call_operator)
       .def("refuse",
-           [](ProgramBuilder& builder, std::string what, std::string why, std::string advice, std::string where) {
+           [](ProgramBuilder& builder, std::string what, std::string why, std::string advice,
+              std::string where) {
              builder.refuse({std::move(what), std::move(why), std::move(advice), std::move(where)});
            })
       .def("refused", [](const ProgramBuilder& builder) { return builder.refusal().has_value(); })

@@ -91,7 +91,8 @@ std::vector<OutsideGuard::Kept> ModuleGuard::kept() {
   std::vector<Kept> kept;
   for (const DictEntry& place : escapes_) {
     PyObject* now = PyDict_GetItem(place.dict, place.key);
-    kept.push_back({THPVariable_Unpack(place.value), now && THPVariable_Check(now) ? THPVariable_Unpack(now) : at::Tensor()});
+    kept.push_back({THPVariable_Unpack(place.value),
+                    now && THPVariable_Check(now) ? THPVariable_Unpack(now) : at::Tensor()});
   }
   return kept;
 }

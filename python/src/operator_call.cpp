@@ -16,7 +16,8 @@ const c10::OperatorHandle& handle_of(const py::object& func) {
   const auto found = handles->find(func.ptr());
   if (found != handles->end()) return found->second;
   const auto schema = func.attr("_schema").cast<c10::FunctionSchema>();
-  const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(schema.name().c_str(), schema.overload_name().c_str());
+  const auto handle =
+      c10::Dispatcher::singleton().findSchemaOrThrow(schema.name().c_str(), schema.overload_name().c_str());
   func.inc_ref();
   return handles->emplace(func.ptr(), handle).first->second;
 }

@@ -21,8 +21,8 @@ class StructureNote final : public HostNote {
   pybind11::object structure;
 };
 
-// The engine's view of a Python object with the methods run, record, outside, kept, watch, warn and log and the attribute structure. May be used
-// with or without Python's lock.
+// The engine's view of a Python object with the methods run, record, outside, kept, watch, warn and log and
+// the attribute structure. May be used with or without Python's lock.
 class PythonHost final : public Host {
  public:
   explicit PythonHost(pybind11::object host) : host_(std::move(host)) {}

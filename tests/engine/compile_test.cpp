@@ -100,15 +100,20 @@ TEST_F(Compile, PrepareLeavesOutsideStateAsItWas) {
 }
 
 TEST_F(Compile, RandomNumbersFollowEagersSequence) {
-  const auto function = [](const Tensors& in) -> Tensors { return {torch::dropout(in[0], 0.5, true), torch::rand({2})}; };
+  const auto function = [](const Tensors& in) -> Tensors {
+    return {torch::dropout(in[0], 0.5, true), torch::rand({2})};
+  };
   auto fast = compile(function);
   const at::Tensor x = torch::ones({64});
   Tensors from_replay, from_eager;
   torch::manual_seed(3);
-  for (int i = 0; i < 20; ++i) for (auto& t : fast({x})) from_replay.push_back(t);
+  for (int i = 0; i < 20; ++i)
+    for (auto& t : fast({x})) from_replay.push_back(t);
   torch::manual_seed(3);
-  for (int i = 0; i < 20; ++i) for (auto& t : function({x})) from_eager.push_back(t);
-  for (std::size_t i = 0; i < from_eager.size(); ++i) EXPECT_TRUE(at::equal(from_replay[i], from_eager[i])) << i;
+  for (int i = 0; i < 20; ++i)
+    for (auto& t : function({x})) from_eager.push_back(t);
+  for (std::size_t i = 0; i < from_eager.size(); ++i)
+    EXPECT_TRUE(at::equal(from_replay[i], from_eager[i])) << i;
   EXPECT_EQ(fast.stats().replays, 18u);
 }
 

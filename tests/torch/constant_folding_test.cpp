@@ -24,12 +24,14 @@ TEST(ConstantFolding, WhatIsWrittenLaterStays) {
 }
 
 TEST(ConstantFolding, WhatIsReturnedStaysBecauseTheCallerMayChangeIt) {
-  const Program program = record({torch::randn({4})}, [](const Tensors&) -> Tensors { return {torch::ones({4})}; });
+  const Program program =
+      record({torch::randn({4})}, [](const Tensors&) -> Tensors { return {torch::ones({4})}; });
   EXPECT_EQ(operators(program), (std::vector<std::string>{"aten::ones"}));
 }
 
 TEST(ConstantFolding, RandomNumbersAreNoConstants) {
-  const Program program = record({torch::randn({4})}, [](const Tensors& in) -> Tensors { return {in[0] + torch::rand({4})}; });
+  const Program program =
+      record({torch::randn({4})}, [](const Tensors& in) -> Tensors { return {in[0] + torch::rand({4})}; });
   EXPECT_EQ(operators(program), (std::vector<std::string>{"aten::rand", "aten::add"}));
 }
 
@@ -48,7 +50,8 @@ TEST(ConstantFolding, AConstantRewrittenBetweenTwoReadersStays) {
     scale.fill_(2);
     return {first, in[0] * scale};
   });
-  EXPECT_EQ(operators(program), (std::vector<std::string>{"aten::ones", "aten::mul", "aten::fill_", "aten::mul"}));
+  EXPECT_EQ(operators(program),
+            (std::vector<std::string>{"aten::ones", "aten::mul", "aten::fill_", "aten::mul"}));
 }
 
 }  // namespace

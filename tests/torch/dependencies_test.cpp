@@ -45,7 +45,8 @@ TEST(Dependencies, TwoHalvesWrittenByTwoTasksStayIndependent) {
     out.slice(1, 3, 6).copy_(in[0].slice(1, 3, 6).tanh());
     return {out.exp()};
   });
-  ASSERT_EQ(operators(program), (std::vector<std::string>{"aten::relu", "aten::copy_", "aten::tanh", "aten::copy_", "aten::exp"}));
+  ASSERT_EQ(operators(program), (std::vector<std::string>{"aten::relu", "aten::copy_", "aten::tanh",
+                                                          "aten::copy_", "aten::exp"}));
   EXPECT_FALSE(ordered(program, 1, 3));
   EXPECT_TRUE(ordered(program, 1, 4));
   EXPECT_TRUE(ordered(program, 3, 4));

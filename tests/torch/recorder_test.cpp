@@ -9,11 +9,13 @@ TEST(Recorder, ViewsVanish) {
   const Program program = record({torch::randn({2, 3, 4})}, [](const Tensors& in) -> Tensors {
     return {in[0].transpose(0, 1).reshape({3, 8}).unsqueeze(0).slice(2, 1, 5).relu()};
   });
-  EXPECT_EQ(operators(program), (std::vector<std::string>{"aten::clone", "aten::relu"}));  // reshape had to copy
+  EXPECT_EQ(operators(program),
+            (std::vector<std::string>{"aten::clone", "aten::relu"}));  // reshape had to copy
 }
 
 TEST(Recorder, SeesTheSameOperatorsInEveryMode) {
-  torch::nn::Sequential net(torch::nn::Conv2d(3, 4, 3), torch::nn::ReLU(), torch::nn::Flatten(), torch::nn::Linear(64, 2));
+  torch::nn::Sequential net(torch::nn::Conv2d(3, 4, 3), torch::nn::ReLU(), torch::nn::Flatten(),
+                            torch::nn::Linear(64, 2));
   const at::Tensor x = torch::randn({1, 3, 6, 6});
   const auto run = [&](const Tensors& in) -> Tensors { return {net->forward(in[0])}; };
   std::vector<std::string> with_no_grad, with_inference_mode;
@@ -62,7 +64,8 @@ TEST(Recorder, RefusesItemByName) {
 
 TEST(Recorder, RefusesShapesThatDependOnData) {
   const auto refused = [](const std::function<at::Tensor(at::Tensor)>& f) {
-    EXPECT_THROW(record({torch::randn({4})}, [&](const Tensors& in) -> Tensors { return {f(in[0])}; }), RecordError);
+    EXPECT_THROW(record({torch::randn({4})}, [&](const Tensors& in) -> Tensors { return {f(in[0])}; }),
+                 RecordError);
   };
   refused([](const at::Tensor& x) { return x.nonzero(); });
   refused([](const at::Tensor& x) { return x.masked_select(x > 0); });
@@ -71,12 +74,15 @@ TEST(Recorder, RefusesShapesThatDependOnData) {
 
 TEST(Recorder, AllowsIndexingByNumbers) {
   const at::Tensor index = torch::tensor({2, 0});
-  const Program program = record({torch::randn({4})}, [&](const Tensors& in) -> Tensors { return {in[0].index({index})}; });
+  const Program program =
+      record({torch::randn({4})}, [&](const Tensors& in) -> Tensors { return {in[0].index({index})}; });
   EXPECT_EQ(operators(program), (std::vector<std::string>{"aten::index"}));
 }
 
 TEST(Recorder, RefusesSparseTensors) {
-  EXPECT_THROW(record({torch::eye(3)}, [](const Tensors& in) -> Tensors { return {in[0].to_sparse().to_dense()}; }), RecordError);
+  EXPECT_THROW(
+      record({torch::eye(3)}, [](const Tensors& in) -> Tensors { return {in[0].to_sparse().to_dense()}; }),
+      RecordError);
 }
 
 TEST(Recorder, RefusesAnEscapeWithNoPlace) {
@@ -113,15 +119,20 @@ TEST(Recorder, AnOutArgumentHasItsFinalShapeFromTheStart) {
 }
 
 TEST(Recorder, PrintsOneLineForEachTask) {
-  const Program program = record({torch::randn({2, 3})}, [](const Tensors& in) -> Tensors { return {in[0].relu().exp()}; });
+  const Program program =
+      record({torch::randn({2, 3})}, [](const Tensors& in) -> Tensors { return {in[0].relu().exp()}; });
   const std::string text = to_string(program);
   EXPECT_NE(text.find("relu#0(input0:f32[2, 3])"), std::string::npos) << text;
   EXPECT_NE(text.find("exp#1("), std::string::npos) << text;
 }
 
 TEST(Recorder, ExceptionsOfTheFunctionLeaveNothingBehind) {
-  EXPECT_THROW(record({torch::randn({2})}, [](const Tensors&) -> Tensors { throw std::runtime_error("mine"); }), std::runtime_error);
-  EXPECT_EQ(operators(record({torch::randn({2})}, [](const Tensors& in) -> Tensors { return {in[0].exp()}; })).size(), 1u);
+  EXPECT_THROW(
+      record({torch::randn({2})}, [](const Tensors&) -> Tensors { throw std::runtime_error("mine"); }),
+      std::runtime_error);
+  EXPECT_EQ(operators(record({torch::randn({2})}, [](const Tensors& in) -> Tensors { return {in[0].exp()}; }))
+                .size(),
+            1u);
 }
 
 }  // namespace

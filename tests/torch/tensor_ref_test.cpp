@@ -59,7 +59,8 @@ TEST(TensorRef, MayOverlapNeverMissesASharedElement) {
     const auto in_a = elements(a);
     for (const at::Tensor& b : views) {
       const auto in_b = elements(b);
-      const bool share = std::any_of(in_b.begin(), in_b.end(), [&](std::int64_t e) { return in_a.contains(e); });
+      const bool share =
+          std::any_of(in_b.begin(), in_b.end(), [&](std::int64_t e) { return in_a.contains(e); });
       if (share) {
         EXPECT_TRUE(may_overlap(ref(a), ref(b))) << to_string(ref(a)) << " and " << to_string(ref(b));
       }
@@ -71,12 +72,14 @@ TEST(TensorRef, MayOverlapNeverMissesASharedElement) {
 
 TEST(TensorRef, MaterializedTensorLooksAtTheSameElements) {
   const at::Tensor base = torch::arange(24.).view({2, 3, 4});
-  for (const at::Tensor& view : {base, base.transpose(0, 2), base.slice(2, 1, 4, 2), base[1], base.expand({2, 3, 4})}) {
+  for (const at::Tensor& view :
+       {base, base.transpose(0, 2), base.slice(2, 1, 4, 2), base[1], base.expand({2, 3, 4})}) {
     EXPECT_TRUE(at::equal(materialize(ref(view), base.storage()), view));
   }
   const at::Tensor complex = torch::randn({3}, at::kComplexFloat);
   EXPECT_TRUE(at::equal(materialize(ref(complex.conj()), complex.storage()), complex.conj()));
-  EXPECT_TRUE(at::equal(materialize(ref(at::imag(complex.conj())), complex.storage()), at::imag(complex.conj())));
+  EXPECT_TRUE(
+      at::equal(materialize(ref(at::imag(complex.conj())), complex.storage()), at::imag(complex.conj())));
 }
 
 }  // namespace
