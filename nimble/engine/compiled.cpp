@@ -85,8 +85,7 @@ class Entry {
     program = std::move(recording.program);
     guard = std::move(recording.guard);
     note = std::move(recording.note);
-    choice = {};
-    outside_storages.clear();
+    record_milliseconds = recording.milliseconds;
     for (const Buffer& buffer : program->buffers) {
       if (buffer.kind == BufferKind::kExternal) {
         outside_storages.insert(buffer.outside.storage().unsafeGetStorageImpl());
@@ -107,15 +106,16 @@ class Entry {
   }
 
   const Signature signature;
-  State state = State::kRecorded;
+  std::atomic<State> state = State::kRecorded;
+  // Set before the entry is shared and never changed after.
   std::shared_ptr<const Program> program;
   std::unique_ptr<OutsideGuard> guard;
   std::shared_ptr<HostNote> note;
   std::set<const c10::StorageImpl*> outside_storages;
-  Choice choice;
-  std::string reason;  // why it runs eagerly
+  Choice choice;       // changed under the lock of the cache
+  std::string reason;  // why it runs eagerly; likewise
   std::mutex replaying;
-  std::uint64_t replays = 0;
+  std::atomic<std::uint64_t> replays = 0;
   int recordings = 1;
   double record_milliseconds = 0;
 };
@@ -259,12 +259,11 @@ Recording Compiled::record(const Tensors& inputs, Host& host, Mode mode) {
 }
 
 void Compiled::give_up(Entry& entry, const std::string& why, Host& host, Mode mode, bool is_mismatch) {
-  entry.state = Entry::State::kEager;
-  entry.reason = why;
-  entry.choice.executable.reset();
   bool first = false;
   {
     const std::lock_guard lock(mutex_);
+    entry.reason = why;
+    entry.state = Entry::State::kEager;
     ++stats_.refusals;
     first = warned_.insert(why).second;
   }
@@ -289,7 +288,6 @@ std::pair<std::shared_ptr<Entry>, Tensors> Compiled::first_call(const Tensors& i
   auto entry = std::make_shared<Entry>(Signature(inputs, variant));
   Recording recording = record(inputs, host, mode);
   recording.undo.restore();
-  entry->record_milliseconds = recording.milliseconds;
   if (recording.wants_grad) {
     entry->state = Entry::State::kEager;
     entry->reason = "its results require grad";
@@ -319,8 +317,10 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
   std::string failure;
   try {
     if (!entry->choice.executable) {
-      entry->choice = choose_schedule(entry->program, inputs, options_);
+      Choice choice = choose_schedule(entry->program, inputs, options_);
       before.restore();
+      const std::lock_guard lock(mutex_);
+      entry->choice = std::move(choice);
     }
     replayed = entry->choice.executable->replay(inputs);
     entry->choice.executable->wait();
@@ -330,6 +330,11 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
   }
   // Results may lie in memory that the second run writes.
   for (at::Tensor& tensor : replayed) tensor = tensor.detach().clone();
+  Tensors escaped, escaped_values;
+  for (const auto& kept : entry->guard ? entry->guard->kept() : std::vector<OutsideGuard::Kept>{}) {
+    escaped.push_back(kept.recorded);
+    escaped_values.push_back(kept.recorded.detach().clone());
+  }
   before.restore();
 
   Tensors outputs = host.run(inputs);
@@ -345,8 +350,15 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
     failure = "a result that is no tensor was something else the next time";
   }
   if (failure.empty()) {
-    if (const auto changed = after_replay.difference(before.save_again())) {
+    // Eager puts a new tensor where one escaped to, so its value counts, not its memory.
+    if (const auto changed = after_replay.difference(before.save_again(), escaped)) {
       failure = "the replay left " + *changed + " in another state than eager does";
+    }
+    const auto now = entry->guard ? entry->guard->kept() : std::vector<OutsideGuard::Kept>{};
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      if (!now[i].now.defined() || !same_bits(now[i].now, escaped_values[i])) {
+        failure = "an attribute that the function sets differs from eager's";
+      }
     }
   }
   if (failure.empty()) {
@@ -355,8 +367,11 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
     const std::lock_guard lock(mutex_);
     last_used_ = entry;
   } else {
+    {
+      const std::lock_guard lock(mutex_);
+      entry->reason = failure;
+    }
     entry->state = Entry::State::kMismatched;
-    entry->reason = failure;
     host.log("[nimble::check] " + failure + "; recording once more");
   }
   return outputs;
@@ -379,12 +394,19 @@ Tensors Compiled::record_again(const std::shared_ptr<Entry>& entry, const Tensor
   if (!difference && entry->note && !entry->note->same_as(*again.note)) difference = entry->reason;
   if (!difference) {
     give_up(*entry, "[nimble::check] " + entry->reason, host, mode, true);
-  } else if (++entry->recordings >= kRecordings) {
+  } else if (entry->recordings + 1 >= kRecordings) {
     give_up(*entry, "[nimble::check] the function does something else at each call: " + *difference +
                         ". What changes on the host cannot be replayed; pass it in as a tensor", host, mode, true);
   } else {
     host.log("[nimble::check] recorded anew: " + *difference);
-    entry->adopt(std::move(again));
+    auto next = std::make_shared<Entry>(entry->signature);
+    next->recordings = entry->recordings + 1;
+    next->adopt(std::move(again));
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase(entries_, entry);
+    }
+    insert(std::move(next), host);
   }
   return outputs;
 }
@@ -394,9 +416,11 @@ void Compiled::prepare(const Tensors& inputs, std::int64_t variant, Host& host) 
   const std::lock_guard preparing(preparing_);
   auto entry = find(inputs, variant);
   if (!entry) entry = first_call(inputs, variant, host, Mode::kPrepare).first;
-  while (entry->state == Entry::State::kRecorded || entry->state == Entry::State::kMismatched) {
+  while (entry && (entry->state == Entry::State::kRecorded || entry->state == Entry::State::kMismatched)) {
     advance(entry, inputs, host, Mode::kPrepare);
+    entry = find(inputs, variant);  // a second recording takes the place of the first
   }
+  if (!entry) throw Error("[nimble::prepare] the function changes what it depends on each time it runs, so no recording stays valid");
   if (entry->state == Entry::State::kEager) throw RecordError("[nimble::prepare] " + entry->reason);
 }
 

@@ -17,7 +17,13 @@ class OutsideGuard {
   // Whether everything is as it was when the program was recorded. Asked at every call, so it must be quick.
   virtual bool holds() = 0;
 
-  // Puts tensors that escaped while recording (an attribute that forward sets) back in their places after a replay.
+  // Tensors that escaped while recording (an attribute that forward sets), each with what its place holds now.
+  struct Kept {
+    at::Tensor recorded, now;
+  };
+  virtual std::vector<Kept> kept() { return {}; }
+
+  // Puts the recorded ones, which a replay writes to, back in their places.
   virtual void put_back() {}
 };
 

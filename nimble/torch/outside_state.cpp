@@ -89,9 +89,13 @@ OutsideState OutsideState::save_again() const {
   return now;
 }
 
-std::optional<std::string> OutsideState::difference(const OutsideState& other) const {
+std::optional<std::string> OutsideState::difference(const OutsideState& other,
+                                                    const std::vector<at::Tensor>& except) const {
+  const auto is_excepted = [&](const at::Tensor& tensor) {
+    return std::any_of(except.begin(), except.end(), [&](const at::Tensor& t) { return t.is_alias_of(tensor); });
+  };
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    if (!same_bits(tensors_[i].copy, other.tensors_[i].copy)) return "a tensor that the function writes to";
+    if (!is_excepted(tensors_[i].tensor) && !same_bits(tensors_[i].copy, other.tensors_[i].copy)) return "a tensor that the function writes to";
   }
   for (std::size_t i = 0; i < generators_.size(); ++i) {
     if (!same_bits(generators_[i].state, other.generators_[i].state)) return "the state of a random generator";

@@ -31,8 +31,8 @@ class OutsideState {
   // The same places as they are now.
   OutsideState save_again() const;
 
-  // What differs first between two states of the same places.
-  std::optional<std::string> difference(const OutsideState& other) const;
+  // What differs first between two states of the same places; `except` is left out.
+  std::optional<std::string> difference(const OutsideState& other, const std::vector<at::Tensor>& except = {}) const;
 
  private:
   struct Place {

@@ -1,5 +1,7 @@
 #include "module_guard.h"
 
+#include <torch/csrc/autograd/python_variable.h>
+
 #include <unordered_set>
 
 namespace nimble::python {
@@ -82,6 +84,16 @@ bool ModuleGuard::everything_is_in_place() const {
     if (PyDict_GET_SIZE(size.dict) != size.size) return false;
   }
   return true;
+}
+
+std::vector<OutsideGuard::Kept> ModuleGuard::kept() {
+  const py::gil_scoped_acquire gil;
+  std::vector<Kept> kept;
+  for (const DictEntry& place : escapes_) {
+    PyObject* now = PyDict_GetItem(place.dict, place.key);
+    kept.push_back({THPVariable_Unpack(place.value), now && THPVariable_Check(now) ? THPVariable_Unpack(now) : at::Tensor()});
+  }
+  return kept;
 }
 
 void ModuleGuard::put_back() {

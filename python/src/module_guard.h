@@ -21,6 +21,7 @@ class ModuleGuard final : public OutsideGuard {
   ~ModuleGuard() override;
 
   bool holds() override;
+  std::vector<Kept> kept() override;
   void put_back() override;
 
  private:

@@ -46,9 +46,11 @@ class Operator:
     name: str
     function: Callable[..., Any]
     info: Any
+    device: str = "cpu"
+    dtype: torch.dtype = torch.float32
 
     def __str__(self) -> str:
-        return self.name
+        return self.name if self.device == "cpu" else f"{self.name}[{str(self.dtype).removeprefix('torch.')}]"
 
     def samples(self, count: int) -> list[Sample]:
         """At least 3 where there is any and at most `count`, spread evenly over those that PyTorch lists."""
@@ -76,7 +78,7 @@ class Operator:
         random.seed(seed)
         numpy.random.seed(seed)
         torch.manual_seed(seed)
-        samples = self.info.sample_inputs("cpu", torch.float32, requires_grad=False)
+        samples = self.info.sample_inputs(self.device, self.dtype, requires_grad=False)
         return [
             Call((sample.input, *sample.args), sample.kwargs)
             for sample in islice(samples, MOST_SAMPLES_DRAWN)
@@ -91,12 +93,12 @@ def spread(items: list[Any], count: int) -> list[Any]:
     return [items[round(index * step)] for index in range(count)]
 
 
-def operators() -> Iterator[Operator]:
-    """Every operator with float32 samples on the CPU, in PyTorch's order."""
+def operators(device: str = "cpu", dtype: torch.dtype = torch.float32) -> Iterator[Operator]:
+    """Every operator with samples of this type on this device, in PyTorch's order."""
     for info in common_methods_invocations.op_db:
-        if torch.float32 in info.supported_dtypes("cpu"):
+        if dtype in info.supported_dtypes(device):
             name = f"{info.name}.{info.variant_test_name}" if info.variant_test_name else info.name
-            yield Operator(name, info.op, info)
+            yield Operator(name, info.op, info, device, dtype)
 
 
 def same_form(a: Call, b: Call) -> bool:

@@ -1,12 +1,13 @@
-"""What several test files share: equality to the last bit."""
+"""What several test files share: equality to the last bit, and eager's own spread where it has none."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 
 def bits(tensor: Tensor) -> Tensor:
@@ -23,6 +24,7 @@ def describe(tensor: Tensor) -> tuple:
     """Everything about a tensor that is not its values."""
     strides = tensor.stride() if tensor.layout == torch.strided else None
     return (
+        tensor.device,
         tensor.dtype,
         tuple(tensor.shape),
         strides,
@@ -49,6 +51,46 @@ def assert_same(actual: Any, expected: Any) -> None:
         assert describe(a) == describe(e), f"leaf {index}"
         differing = int((bits(a) != bits(e)).sum())
         assert not differing, f"leaf {index} differs in {differing} of {bits(e).numel()} bytes"
+
+
+def is_same(actual: Any, expected: Any) -> bool:
+    try:
+        assert_same(actual, expected)
+    except AssertionError:
+        return False
+    return True
+
+
+def varies(call: Callable[[], Any], runs: int = 4) -> bool:
+    """Whether eager's own answer differs from run to run, as it does where a kernel adds with atomics."""
+    first = call()
+    return any(not is_same(call(), first) for _ in range(runs - 1))
+
+
+def assert_within_spread(actual: Any, call: Callable[[], Any], runs: int = 8) -> None:
+    """Every element is no further from one of eager's answers than those lie from each other anywhere in the
+    leaf: a few runs do not show the whole spread of each element."""
+    eager = [tree_leaves(call()) for _ in range(runs)]
+    for index, leaf in enumerate(tree_leaves(actual)):
+        if not isinstance(leaf, Tensor):
+            continue
+        assert describe(leaf) == describe(eager[0][index]), f"leaf {index}"
+        if leaf.numel() == 0:
+            continue
+        wide = torch.complex128 if leaf.is_complex() else torch.float64
+        answers = torch.stack([run[index].to(wide).nan_to_num() for run in eager])
+        spread = (answers - answers[0]).abs().amax()
+        distance = (answers - leaf.to(wide).nan_to_num()).abs().amin(0).amax()
+        assert distance <= spread, f"leaf {index} is {distance} from eager, which varies by {spread}"
+
+
+def on_device(tree: Any, device: str) -> Any:
+    return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, tree)
+
+
+def random_states() -> list[Tensor]:
+    """Where the default generators stand: the CPU's, and the GPU's once it is in use."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else [])]
 
 
 def storages(tree: Any) -> set[int]:

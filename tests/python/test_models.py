@@ -6,30 +6,13 @@ import re
 
 import pytest
 import torch
-from model_lists import ALL, TIMM, TORCHVISION, TRANSFORMERS, ModelCase
+from model_checks import build, grad_mode, parameters
+from model_lists import ALL, TIMM, TORCHVISION, TRANSFORMERS
 from support import assert_same, same_bits
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 import nimble
-from benchmarks.models.random_weights import enliven
-
-
-def parameters(cases: list[ModelCase]):
-    return [pytest.param(case, id=str(case), marks=[pytest.mark.full] if case.full else []) for case in cases]
-
-
-def grad_mode(case: ModelCase):
-    """Both ways to go without autograd are used, each by half of the models."""
-    return torch.inference_mode() if ALL.index(case) % 2 else torch.no_grad()
-
-
-def build(case: ModelCase) -> torch.nn.Module:
-    pytest.importorskip(case.library)
-    model = case.build().eval()
-    args, kwargs = case.inputs()
-    enliven(model, *args, **kwargs)
-    return model
 
 
 @pytest.mark.parametrize("case", parameters([case for case in ALL if not case.refused]))

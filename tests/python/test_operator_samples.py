@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from operator_outcomes import REFUSED_BY_THE_CHECK, try_operator
 from operator_samples import operators
-from operator_table import SAMPLES_EACH, read_table
+from operator_table import SAMPLES_EACH, TABLES, read_table
 
 OPERATORS = list(operators())
 # Neighbours in PyTorch's list are alike (all unary ones, all of linalg, …), so a stride samples the kinds.
@@ -32,7 +32,10 @@ def test_replays_as_eager_or_is_refused_with_all_its_samples(operator):
         assert outcome.verdict == read_table()[operator.name], "run operator_table.py and see what changed"
 
 
-def test_the_table_in_docs_has_every_operator_and_nothing_wrong():
-    table = read_table()
-    assert set(table) == {operator.name for operator in OPERATORS}
-    assert "wrong" not in table.values()
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_the_table_in_docs_has_every_operator_and_nothing_wrong(table):
+    if not table.path.exists():
+        pytest.skip(f"operator_table.py --device {table.device} was not run yet")
+    verdicts = read_table(table.path)
+    assert set(verdicts) == {str(operator) for operator in table.operators()}
+    assert "wrong" not in verdicts.values()

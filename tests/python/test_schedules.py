@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from branching_models import Branches, small_nasnet
 from support import assert_same, replay
-from torch import nn
 
 import nimble
-from benchmarks.models.nasnet import NASNetA, NASNetConfig
 from benchmarks.models.random_weights import enliven
 
 
@@ -16,24 +15,6 @@ from benchmarks.models.random_weights import enliven
 def without_grad():
     with torch.no_grad():
         yield
-
-
-class Branches(nn.Module):
-    """Six branches of different lengths from one input, joined by a concatenation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.branches = nn.ModuleList(
-            nn.Sequential(*[nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.ReLU()) for _ in range(length)])
-            for length in range(1, 7)
-        )
-
-    def forward(self, x):
-        return torch.cat([branch(x) for branch in self.branches], dim=1)
-
-
-def small_nasnet() -> nn.Module:
-    return NASNetA(NASNetConfig(1, 96, stem_filters=8, num_classes=7, imagenet_stem=False))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,99 @@
+"""Device memory is PyTorch's own, is given back, and does not grow."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from branching_models import Branches
+from support import assert_same, replay
+from torch import nn
+
+import nimble
+
+pytestmark = pytest.mark.gpu
+
+SHAPE = (1, 4, 32, 32)
+
+
+def compile_and_use() -> None:
+    model = nn.Sequential(Branches(), nn.Flatten(), nn.LazyLinear(10)).eval().cuda()
+    x = torch.randn(SHAPE, device="cuda")
+    expected = model(x)
+    assert_same(replay(nimble.compile(model, strict=True, tune=0).prepare(x), x), expected)
+
+
+@pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.full)])
+def test_models_compiled_and_destroyed_give_all_memory_back(count, settled_memory):
+    # Libraries take memory of their own the first time they are used.
+    for _ in range(3):
+        compile_and_use()
+    before = settled_memory()
+    for _ in range(count):
+        compile_and_use()
+    assert settled_memory() == before
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("outputs", ["copy", "alias"])
+def test_replays_do_not_grow(count, outputs, settled_memory):
+    model = Branches().eval().cuda()
+    x = torch.randn(SHAPE, device="cuda")
+    fast = nimble.compile(model, strict=True, outputs=outputs).prepare(x)
+    for _ in range(500):
+        result = fast(x)
+    before, reserved, resident = settled_memory(), torch.cuda.memory_reserved(), resident_bytes()
+    for _ in range(count):
+        result = fast(x)
+    assert settled_memory() == before
+    assert torch.cuda.memory_reserved() == reserved
+    assert resident_bytes() - resident < 8 << 20
+    assert_same(result, model(x))
+
+
+def test_pytorchs_own_tools_go_on_working(settled_memory):
+    x = torch.randn(SHAPE, device="cuda")
+    model = Branches().eval().cuda()
+    fast = nimble.compile(model, strict=True).prepare(x)
+    before = settled_memory()
+
+    megabyte = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+    assert settled_memory() == before + (1 << 20)
+    pointer = megabyte.data_ptr()
+    blocks = [
+        block
+        for segment in torch.cuda.memory_snapshot()
+        for block in segment["blocks"]
+        if block["state"] == "active_allocated"
+    ]
+    assert pointer in {block["address"] for block in blocks}
+    assert sum(block["size"] for block in blocks) >= before
+    del megabyte
+    assert settled_memory() == before
+
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.max_memory_allocated() == torch.cuda.memory_allocated()
+    assert torch.cuda.memory_reserved() >= torch.cuda.memory_allocated()
+    assert_same(replay(fast, x), model(x))
+
+
+def test_intermediate_results_share_planned_memory():
+    def chain(x):
+        for _ in range(20):
+            x = torch.relu(x * 2)
+        return x
+
+    x = torch.randn(1 << 16, device="cuda")
+    fast = nimble.compile(chain, strict=True, streams=1).prepare(x)
+    assert_same(replay(fast, x), chain(x))
+    stats = fast.stats
+    assert stats["allocated_bytes"] >= 39 * (4 << 16)
+    assert stats["arena_bytes"] <= 4 * (4 << 16)
+    assert stats["unplanned_allocations"] == 0
