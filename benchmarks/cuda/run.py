@@ -97,9 +97,7 @@ def active_share(run: Callable[[], object], runs: int = 20) -> float:
         for _ in range(runs):
             run()
         torch.cuda.synchronize()
-    spans = sorted(
-        (e.time_range.start, e.time_range.end) for e in profiler.events() if e.device_type.name == "CUDA"
-    )
+    spans = sorted((e.time_range.start, e.time_range.end) for e in profiler.events() if e.device_type.name == "CUDA")
     busy, end = 0.0, spans[0][0]
     for start, stop in spans:
         busy += max(0.0, stop - max(start, end))
@@ -120,10 +118,7 @@ def print_active_shares(name: str, half: bool) -> None:
         for _ in range(3):
             model(*inputs)
         fast = nimble.compile(model, strict=True).prepare(*inputs)
-        shares = {
-            "eager": active_share(lambda: model(*inputs)),
-            "nimble": active_share(lambda: fast(*inputs)),
-        }
+        shares = {"eager": active_share(lambda: model(*inputs)), "nimble": active_share(lambda: fast(*inputs))}
     print(json.dumps(shares))
 
 
