@@ -49,7 +49,9 @@ def table(report: dict) -> str:
             f"| {row['prepare_seconds']:.2f} |"
         )
     lines.append("")
-    lines.append(f"Geometric mean of the speed-ups: {report['geometric_mean']:.2f}. One call of a model that only adds")
+    lines.append(
+        f"Geometric mean of the speed-ups: {report['geometric_mean']:.2f}. One call of a model that only adds"
+    )
     cost = report["call_microseconds"]
     lines.append(f"one to a number: {cost['eager']:.1f} µs eager, {cost['nimble']:.1f} µs with Nimble.")
     return "\n".join(lines) + "\n"
@@ -61,7 +63,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), metavar="FOLDER")
     arguments = parser.parse_args()
     cpu = torch.device("cpu")
-    rows = [run_model(n, cpu, arguments.seconds, lambda _: None) for n in track(DEFAULT, description="timing")]
+    rows = [
+        run_model(n, cpu, arguments.seconds, lambda _: None) for n in track(DEFAULT, description="timing")
+    ]
     mean = math.exp(sum(math.log(row["speedup"]) for row in rows) / len(rows))
     report = {
         "machine": machine(),

@@ -97,7 +97,9 @@ def active_share(run: Callable[[], object], runs: int = 20) -> float:
         for _ in range(runs):
             run()
         torch.cuda.synchronize()
-    spans = sorted((e.time_range.start, e.time_range.end) for e in profiler.events() if e.device_type.name == "CUDA")
+    spans = sorted(
+        (e.time_range.start, e.time_range.end) for e in profiler.events() if e.device_type.name == "CUDA"
+    )
     busy, end = 0.0, spans[0][0]
     for start, stop in spans:
         busy += max(0.0, stop - max(start, end))
@@ -105,21 +107,26 @@ def active_share(run: Callable[[], object], runs: int = 20) -> float:
     return busy / (end - spans[0][0])
 
 
-def active_shares(name: str, half: bool) -> dict[str, float]:
+def active_shares(names: list[str], half: bool) -> dict[str, dict[str, float]]:
     """In a process of its own: after profiling, the same graph measures slower."""
-    command = [sys.executable, "-m", "benchmarks.cuda.run", "--active", name] + (["--half"] if half else [])
+    command = [sys.executable, "-m", "benchmarks.cuda.run", "--active", *names] + (["--half"] if half else [])
     result = subprocess.run(command, capture_output=True, text=True)
-    return json.loads(result.stdout.splitlines()[-1]) if result.returncode == 0 else {}
+    lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
+    return {share.pop("model"): share for share in map(json.loads, lines)}
 
 
-def print_active_shares(name: str, half: bool) -> None:
-    model, inputs = on_gpu(name, half)
-    with torch.inference_mode():
-        for _ in range(3):
-            model(*inputs)
-        fast = nimble.compile(model, strict=True).prepare(*inputs)
-        shares = {"eager": active_share(lambda: model(*inputs)), "nimble": active_share(lambda: fast(*inputs))}
-    print(json.dumps(shares))
+def print_active_shares(names: list[str], half: bool) -> None:
+    for name in names:
+        model, inputs = on_gpu(name, half)
+        with torch.inference_mode():
+            for _ in range(2):
+                model(*inputs)
+            fast = nimble.compile(model, strict=True, tune=0.1).prepare(*inputs)
+            eager, replay = (
+                active_share(lambda m=model, x=inputs: m(*x)),
+                active_share(lambda f=fast, x=inputs: f(*x)),
+            )
+        print(json.dumps({"model": name, "eager": eager, "nimble": replay}), flush=True)
 
 
 def measure(name: str, half: bool, seconds: float) -> dict:
@@ -181,7 +188,7 @@ def table(report: dict) -> str:
     ).split("|")
     lines = ["| " + " | ".join(head) + " |", "|---" + "|--:" * (len(head) - 1) + "|"]
     for row in report["rows"]:
-        t, stats, active = row["timings"], row["stats"], row["active"]
+        t, stats, active = row["timings"], row["stats"], row.get("active", {})
         memory = stats["arena_bytes"] + stats["static_bytes"] + stats["workspace_bytes"]
         cells = [
             row["model"],
@@ -208,29 +215,36 @@ def table(report: dict) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.cuda.run", description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}")
-    parser.add_argument("--quick", action="store_true", help="half a second for each, no profiler")
+    parser.add_argument("--quick", action="store_true", help="half the time, no profiler")
     parser.add_argument("--half", action="store_true", help="float16 instead of float32")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), metavar="FOLDER")
-    parser.add_argument("--active", metavar="MODEL", help=argparse.SUPPRESS)
+    parser.add_argument("--active", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if not nimble.cuda_available():
         raise SystemExit("no CUDA device: this benchmark needs one (make bench-cpu does not)")
-    if arguments.active:
-        return print_active_shares(arguments.active, arguments.half)
     unknown = [name for name in arguments.models if name not in MODELS]
     if unknown:
         parser.error(f"no model named {unknown[0]!r}; there are {', '.join(MODELS)}")
-    rows = []
-    for name in track(arguments.models or DEFAULT, description="timing"):
-        row = measure(name, arguments.half, 0.5 if arguments.quick else 2.0)
-        row["active"] = {} if arguments.quick else active_shares(name, arguments.half)
-        rows.append(row)
-        torch.cuda.empty_cache()
-    report = {"machine": machine(), "command": "make bench-cuda", "rows": rows}
+    names = arguments.models or DEFAULT
+    if arguments.active:
+        return print_active_shares(names, arguments.half)
     arguments.out.mkdir(parents=True, exist_ok=True)
     suffix = "_half" if arguments.half else ""
-    (arguments.out / f"cuda{suffix}.json").write_text(json.dumps(report, indent=1))
-    (arguments.out / f"cuda{suffix}.md").write_text(table(report))
+    report: dict = {"machine": machine(), "command": "make bench-cuda", "rows": []}
+
+    def write() -> None:  # after every model, so that nothing measured is lost
+        (arguments.out / f"cuda{suffix}.json").write_text(json.dumps(report, indent=1))
+        (arguments.out / f"cuda{suffix}.md").write_text(table(report))
+
+    for name in track(names, description="timing"):
+        report["rows"].append(measure(name, arguments.half, 0.5 if arguments.quick else 1.0))
+        torch.cuda.empty_cache()
+        write()
+    if not arguments.quick:
+        shares = active_shares(names, arguments.half)
+        for row in report["rows"]:
+            row["active"] = shares.get(row["model"], {})
+        write()
     print(table(report))
 
 

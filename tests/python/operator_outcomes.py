@@ -68,13 +68,16 @@ def try_operator(operator: Operator, count: int) -> Outcome:
         if not samples:
             outcome.skipped.append("no two draws of its samples have the same shapes")
         for sample in samples:
-            try_sample(operator, sample, outcome)
+            try:
+                try_sample(operator, sample, outcome)
+            except Exception as error:  # neither an answer nor a refusal that names an operator
+                outcome.wrong.append(first_line(error))
     return outcome
 
 
 def try_sample(operator: Operator, sample: Sample, outcome: Outcome) -> None:
-    before = copied(sample.twin)
     try:
+        before = copied(sample.twin)
         expected = run(operator.function, sample.twin)
     except Exception as error:  # whatever it is, it is eager's
         outcome.skipped.append(f"eager raises {type(error).__name__}")

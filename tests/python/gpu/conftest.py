@@ -14,10 +14,10 @@ def without_grad():
 
 
 @pytest.fixture(autouse=True)
-def repeatable_kernels(monkeypatch):
+def repeatable_kernels():
     """Eager's choice of kernels must not change between two runs that are compared."""
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True):
+        yield
 
 
 @pytest.fixture(autouse=True)

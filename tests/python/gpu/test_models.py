@@ -81,7 +81,7 @@ def try_model(case, model, dtype):
         listed = expected_refusal(case)
         if refused and not listed:
             pytest.fail(f'refused; if that is right, list it in REFUSED_ON_CUDA: "{case}": "{refused}"')
-        assert refused == listed
+        assert refused == listed, "another outcome than model_lists.py or REFUSED_ON_CUDA says"
         if refused:
             with pytest.warns(nimble.FallbackWarning):
                 assert_same(nimble.compile(model)(*args, **kwargs), model(*args, **kwargs))
