@@ -331,8 +331,10 @@ class TestState:
             assert_same(fast(x), x * 2 + 1)
             assert_same(model.last, x * 2)
             assert_same(fast.last, x * 2)
+        assert fast.stats["replays"] > 0
 
-    def test_a_buffer_that_forward_replaces(self):
+    @pytest.mark.filterwarnings("ignore::nimble.FallbackWarning")
+    def test_a_buffer_that_forward_reads_and_replaces_is_right_replayed_or_not(self):
         class Averages(nn.Module):
             def __init__(self):
                 super().__init__()
