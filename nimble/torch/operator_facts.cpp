@@ -102,7 +102,9 @@ std::optional<Refusal> depends_on_data(const c10::OperatorHandle& op, c10::Array
          result.type()->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType) ||
         (kind == c10::TypeKind::OptionalType &&
          result.type()->castRaw<c10::OptionalType>()->getElementType()->kind() == c10::TypeKind::TensorType);
-    if (!is_tensor) {
+    // A SymInt is a size: fused attention returns the longest sequence it was given.
+    const bool is_size = result.real_type()->kind() == c10::TypeKind::SymIntType;
+    if (!is_tensor && !is_size) {
       return Refusal{name, "it returns a " + result.type()->str() + " to the host, which may depend on data",
                      "Compute it outside the compiled function and pass it in", ""};
     }
