@@ -405,6 +405,13 @@ bool ProgramBuilder::is_constant(const at::Tensor& tensor) {
   return found != tracked_.end() && constant_[found->second.buffer.index()];
 }
 
+bool ProgramBuilder::is_filled(BufferId buffer) const {
+  return std::any_of(program_.tasks.begin(), program_.tasks.end(), [&](const Task& task) {
+    return std::any_of(task.writes.begin(), task.writes.end(),
+                       [&](const TensorRef& ref) { return ref.buffer == buffer; });
+  });
+}
+
 std::vector<c10::Storage> ProgramBuilder::escaped(std::span<const at::Tensor> outputs) {
   std::unordered_set<const c10::StorageImpl*> returned;
   for (const auto& output : outputs) {
@@ -454,6 +461,14 @@ Program ProgramBuilder::finish(std::span<const at::Tensor> outputs, std::span<co
     Output output{.ref = describe(tensor, known_buffer(tensor))};
     output.ref.requires_grad = false;
     Buffer& buffer = program_.buffers[output.ref.buffer.index()];
+    if (buffer.kind == BufferKind::kInternal && tensor.numel() > 0 && !is_filled(output.ref.buffer)) {
+      refuse({"aten::empty", "a result lies in memory that no operator filled",
+              "Fill it inside the function; a kernel that writes to it beside PyTorch's dispatcher must be "
+              "registered "
+              "as an operator (torch.library)",
+              ""});
+      return {};
+    }
     const auto is_same = [&](const at::Tensor& other) { return other.is_same(tensor); };
     if (const auto found = std::find_if(inputs_.begin(), inputs_.end(), is_same); found != inputs_.end()) {
       output.same_as_input = found - inputs_.begin();

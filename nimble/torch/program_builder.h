@@ -69,6 +69,7 @@ class ProgramBuilder {
   struct Call;  // what is known before an operator runs
   Call before(const c10::OperatorHandle& op, const torch::jit::Stack& stack, std::string where);
   void keep_before(const Call& call);
+  bool is_filled(BufferId buffer) const;  // some task writes to it
   void expect_sequence(const at::Generator& generator);
   std::optional<Refusal> sequence_broken(const Call& call);
   void after(Call call, Observer& observer, c10::ArrayRef<c10::IValue> results);

@@ -85,6 +85,17 @@ TEST(Recorder, RefusesSparseTensors) {
       RecordError);
 }
 
+// A kernel that bypasses the dispatcher may have filled it; a replay would return whatever is in memory.
+TEST(Recorder, RefusesAResultThatNoOperatorFilled) {
+  EXPECT_THROW(record({torch::randn({4})}, [](const Tensors&) -> Tensors { return {torch::empty({4})}; }),
+               RecordError);
+  EXPECT_NO_THROW(record({torch::randn({4})}, [](const Tensors& in) -> Tensors {
+    at::Tensor out = torch::empty({4});
+    out.copy_(in[0]);
+    return {out};
+  }));
+}
+
 TEST(Recorder, RefusesAnEscapeWithNoPlace) {
   std::vector<at::Tensor> kept_by_the_user;
   EXPECT_THROW(record({torch::randn({4})},
