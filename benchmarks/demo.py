@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from rich import box
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -57,12 +58,24 @@ def run_model(name: str, device: torch.device, seconds: float, say: Callable[[st
 
 def show(rows: list[dict], console: Console) -> None:
     table = Table(
-        title=f"milliseconds, batch 1, on {rows[0]['device']}", caption="median of interleaved runs"
+        title=f"milliseconds, batch 1, on {rows[0]['device']}",
+        caption="medians of interleaved runs; MiB: the arena, of what it takes without planning",
+        box=box.SIMPLE,
     )
-    for title in ("model", "eager", "nimble", "speed-up", "tasks", "streams", "syncs", "concurrency"):
-        table.add_column(title, justify="left" if title == "model" else "right")
-    for title in ("arena MiB", "of MiB", "prepared s", "same bits"):
-        table.add_column(title, justify="right")
+    table.add_column("model", no_wrap=True)
+    for title in (
+        "eager",
+        "nimble",
+        "speed-up",
+        "tasks",
+        "streams",
+        "syncs",
+        "concurrency",
+        "MiB",
+        "prepared s",
+        "bits",
+    ):
+        table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             row["model"],
@@ -73,10 +86,9 @@ def show(rows: list[dict], console: Console) -> None:
             str(row["streams"]),
             str(row["syncs"]),
             str(row["degree_of_concurrency"]),
-            f"{row['arena_bytes'] / 2**20:.1f}",
-            f"{row['allocated_bytes'] / 2**20:.1f}",
+            f"{row['arena_bytes'] / 2**20:.1f} of {row['allocated_bytes'] / 2**20:.0f}",
             f"{row['prepare_seconds']:.2f}",
-            "yes" if row["same_bits"] else "NO",
+            "same" if row["same_bits"] else "DIFFER",
         )
     console.print(table)
     mean = math.exp(sum(math.log(row["speedup"]) for row in rows) / len(rows))
@@ -97,6 +109,7 @@ def main() -> None:
         torch.backends.cudnn.benchmark = True
 
     console = Console()
+    console.width = max(console.width, 130)  # the whole table, also where the terminal is narrow or none
     rows = []
     names = arguments.models or DEFAULT
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
