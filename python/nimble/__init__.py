@@ -21,7 +21,7 @@ if not torch.__version__.startswith(REQUIRED_TORCH + "."):
     )
 
 from nimble._C import Error, GuardError, RecordError, ValidationError  # noqa: E402
-from nimble.compile import Nimble, compile, cuda_available  # noqa: E402
+from nimble.compile import Nimble, compile, cuda_available, is_recording, why_no_cuda  # noqa: E402
 from nimble.messages import FallbackWarning  # noqa: E402
 
 __version__ = version("nimble")
@@ -34,4 +34,6 @@ __all__ = [
     "ValidationError",
     "compile",
     "cuda_available",
+    "is_recording",
+    "why_no_cuda",
 ]

@@ -169,3 +169,13 @@ class Nimble:
 def cuda_available() -> bool:
     """Whether this build has a CUDA backend and a GPU to run it on."""
     return _C.cuda_available()
+
+
+def why_no_cuda() -> str:
+    """What CUDA would need; empty where it is available."""
+    return _C.why_no_cuda()
+
+
+def is_recording() -> bool:
+    """Whether this thread is being recorded or checked, so that code may leave out what cannot be replayed."""
+    return _C.is_recording()

@@ -111,3 +111,28 @@ def test_another_version_of_torch_is_refused_saying_which_is_needed(version):
     assert "ImportError" in done.stderr
     assert "2.11" in done.stderr
     assert version in done.stderr
+
+
+def test_without_cuda_it_says_why():
+    assert bool(nimble.why_no_cuda()) != nimble.cuda_available()
+    if not nimble.cuda_available():
+        assert "CUDA" in nimble.why_no_cuda()
+
+
+def test_a_function_can_ask_whether_it_is_recorded():
+    seen = []
+
+    def function(x):
+        seen.append(nimble.is_recording())
+        return x + 1
+
+    fast = nimble.compile(function)
+    with torch.no_grad():
+        for _ in range(4):
+            fast(torch.ones(2))
+        function(torch.ones(2))
+    assert seen == [
+        True,
+        True,
+        False,
+    ]  # recorded, checked, then replayed without running; the last is our own call
