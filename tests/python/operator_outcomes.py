@@ -26,16 +26,6 @@ UNINITIALISED = {
     "new_empty_strided",
 }
 
-# While a dispatch mode is active, PyTorch composes these of other calls (svdvals asks for the vectors as
-# well), with other rounding. No mode can see that, but the check against eager does.
-REFUSED_BY_THE_CHECK = {
-    "linalg.cond",
-    "linalg.eigvalsh",
-    "linalg.matrix_norm",
-    "linalg.svdvals",
-    "norm.nuc",
-}
-
 
 @dataclass
 class Outcome:
@@ -94,9 +84,7 @@ def try_sample(operator: Operator, sample: Sample, outcome: Outcome) -> None:
         outcome.refused.append(refused_operator(error))
         return
     except nimble.ValidationError as error:
-        if operator.name in REFUSED_BY_THE_CHECK:
-            outcome.refused.append("refused by the check against eager")
-        elif stopped := stopped_in_capture(error):
+        if stopped := stopped_in_capture(error):
             outcome.refused.append(f"{stopped}, which a CUDA graph cannot hold")
         elif eager_varies(operator, sample.recorded):
             outcome.refused.append("refused by the check: eager varies from run to run")

@@ -121,6 +121,16 @@ def repeats_by_data(x: Tensor) -> Tensor:
     return repeated * 2
 
 
+def asks_for_singular_values_alone(x: Tensor) -> Tensor:
+    values = torch.linalg.svdvals(torch.outer(x, x))
+    return x * values.sum()
+
+
+def asks_for_eigenvalues_alone(x: Tensor) -> Tensor:
+    values = torch.linalg.eigvalsh(torch.outer(x, x))
+    return x * values.sum()
+
+
 CASES = [
     (reads_an_item, "aten::_local_scalar_dense"),
     (makes_a_float, "aten::_local_scalar_dense"),
@@ -195,6 +205,20 @@ def test_a_refusal_leaves_no_mode_behind(function, operator):
     assert not torch.overrides._len_torch_function_stack()
     # Reading data outside of a recording is nobody's business.
     assert torch.ones(3).sum().item() == 3.0
+
+
+@pytest.mark.parametrize(
+    ("function", "operator"),
+    [
+        (asks_for_singular_values_alone, "aten::_linalg_svd"),
+        (asks_for_eigenvalues_alone, "aten::_linalg_eigh"),
+    ],
+)
+def test_a_decomposition_that_is_watched_into_other_rounding_is_refused(function, operator):
+    with pytest.raises(nimble.RecordError) as caught:
+        nimble.compile(function).prepare(torch.randn(5))
+    assert operator in str(caught.value)
+    assert place_of(function) in str(caught.value)
 
 
 def test_the_warning_names_the_line_inside_a_helper():
