@@ -6,6 +6,7 @@
 
 #include "nimble/backend/executable.h"
 #include "nimble/engine/options.h"
+#include "nimble/torch/outside_state.h"
 
 namespace nimble {
 
@@ -28,8 +29,9 @@ struct Choice {
 
 // Plans, verifies, binds and, where there is a choice and time for it, measures schedules with different
 // numbers of streams; keeps the fastest. One stream is always measured, so the result is never slower than
-// it. Replays the program on `inputs`: whoever calls saves and restores what that changes.
+// it. Replays the program on `inputs`, from the state outside that `before` holds; whoever calls restores
+// that state afterwards.
 Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,
-                       const CompileOptions& options);
+                       const OutsideState& before, const CompileOptions& options);
 
 }  // namespace nimble

@@ -27,7 +27,7 @@ class CppHost final : public Host {
  public:
   CppHost(const TensorFunction& function, const Outside& outside) : function_(function), outside_(outside) {}
 
-  Tensors run(const Tensors& inputs) override { return function_(inputs); }
+  Tensors run(const Tensors& inputs, const Pauses*) override { return function_(inputs); }
   Tensors record(const Tensors& inputs, ProgramBuilder& builder) override {
     const DispatchModeGuard mode(builder);
     return function_(inputs);

@@ -1,17 +1,14 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "nimble/engine/choose.h"
+#include "nimble/engine/entry.h"
 #include "nimble/engine/errors.h"
-#include "nimble/engine/host.h"
 #include "nimble/engine/options.h"
-#include "nimble/engine/signature.h"
 
 namespace nimble {
 
@@ -30,11 +27,6 @@ struct Stats {
   std::uint64_t static_bytes = 0, workspace_bytes = 0;  // CUDA: inputs and results, cuBLAS
   double record_milliseconds = 0, plan_milliseconds = 0, tune_milliseconds = 0;
 };
-
-// A recorded signature and where it stands.
-class Entry;
-// One recorded run.
-struct Recording;
 
 struct CallResult {
   Tensors outputs;
@@ -77,26 +69,26 @@ class Compiled {
 
   std::shared_ptr<Entry> find(const Tensors& inputs, std::int64_t variant);
   void insert(std::shared_ptr<Entry> entry, Host& host);
-  Recording record(const Tensors& inputs, Host& host, Mode mode);
-  std::pair<std::shared_ptr<Entry>, Tensors> first_call(const Tensors& inputs, std::int64_t variant,
-                                                        Host& host, Mode mode);
+  void replace(const std::shared_ptr<Entry>& entry, std::shared_ptr<Entry> by, Host& host);
+  Tensors leaves() const;
+  Recording watch(const Tensors& inputs, Host& host, Mode mode);
+  Tensors first_call(const Tensors& inputs, std::int64_t variant, Host& host, Mode mode);
   Tensors advance(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
+  Tensors settle(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
   Tensors record_again(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
   Tensors check(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
+  void begin(const std::shared_ptr<Entry>& entry, Recording&& recording, Host& host, Mode mode);
   void give_up(Entry& entry, const std::string& why, Host& host, Mode mode, bool is_mismatch);
 
   CompileOptions options_;
   mutable std::mutex mutex_;                     // guards the cache and the counters
   std::vector<std::shared_ptr<Entry>> entries_;  // most recently used first
   std::shared_ptr<Entry> last_used_;
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> leaves_;  // parameters seen so far
   std::string recorded_for_;  // the signature recorded last, empty if there was none
   std::set<std::string> warned_;
   Stats stats_;
   std::timed_mutex preparing_;  // one recording or check at a time
 };
-
-// True on a thread that is recording or checking: a compiled function called there runs its own function, so
-// that the outer recording sees its operators and the check compares with eager alone.
-bool is_recording();
 
 }  // namespace nimble

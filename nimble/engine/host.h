@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,6 +27,13 @@ class OutsideGuard {
 
   // Puts the recorded ones, which a replay writes to, back in their places.
   virtual void put_back() {}
+
+  // Does what the host did in the n-th pause of the recording.
+  virtual void host_step(std::size_t pause) { static_cast<void>(pause); }
+  virtual std::string name_of_step(std::size_t pause) const {
+    static_cast<void>(pause);
+    return "";
+  }
 };
 
 // What a host wants to find again when a recording answers a call: how the results are arranged, say.
@@ -42,8 +50,12 @@ class Host {
  public:
   virtual ~Host() = default;
 
+  // Called around what the host does itself in each pause of the recording, in an eager run.
+  struct Pauses {
+    std::function<void(std::size_t)> before, after;
+  };
   // The user's function, eagerly.
-  virtual Tensors run(const Tensors& inputs) = 0;
+  virtual Tensors run(const Tensors& inputs, const Pauses* pauses = nullptr) = 0;
 
   // The same with every operator call fed to `builder`. When it returns, nothing but the results may still be
   // held.
@@ -65,6 +77,13 @@ class Host {
   virtual std::unique_ptr<OutsideGuard> watch(const Program& program) {
     static_cast<void>(program);
     return nullptr;
+  }
+
+  // Two recordings differ in this step of an optimizer: something on the host changed. True if the host will
+  // do the step itself from the next recording on, in a pause.
+  virtual bool take_over(std::size_t step) {
+    static_cast<void>(step);
+    return false;
   }
 
   // A warning the user should read, given once for each reason; and something for the log.

@@ -75,27 +75,31 @@ std::string describe_task(const Program& program, std::uint32_t index) {
 
 }  // namespace
 
-std::optional<std::string> first_difference(const Program& first, const Program& second) {
+std::optional<Difference> first_difference(const Program& first, const Program& second) {
   Pairing pairing(first, second);
   const auto tasks = std::min(first.tasks.size(), second.tasks.size());
   for (std::uint32_t i = 0; i < tasks; ++i) {
     const Task& a = first.tasks[i];
     const Task& b = second.tasks[i];
-    if (!(a.op.operator_name() == b.op.operator_name())) {
-      return describe_task(first, i) + " was " + describe_task(second, i) + " the next time";
-    }
+    const auto differs = [&](std::string text) { return Difference{std::move(text), i}; };
+    if (!(a.op.operator_name() == b.op.operator_name()))
+      return differs(describe_task(first, i) + " was " + describe_task(second, i) + " the next time");
     if (!pairing.same(a.arguments, b.arguments))
-      return describe_task(second, i) + " was given other arguments the next time";
+      return differs(describe_task(second, i) + " was given other arguments the next time");
     if (!pairing.same(a.results, b.results))
-      return describe_task(second, i) + " gave results of another form the next time";
+      return differs(describe_task(second, i) + " gave results of another form the next time");
+    if (a.draw && a.draw->position != b.draw->position)
+      return differs(describe_task(second, i) + " drew other random numbers the next time");
   }
-  if (first.tasks.size() > tasks) return describe_task(first, tasks) + " did not run the next time";
-  if (second.tasks.size() > tasks) return describe_task(second, tasks) + " ran only the next time";
-  if (first.outputs.size() != second.outputs.size()) return "another number of results the next time";
+  if (first.tasks.size() > tasks)
+    return Difference{describe_task(first, tasks) + " did not run the next time"};
+  if (second.tasks.size() > tasks)
+    return Difference{describe_task(second, tasks) + " ran only the next time", tasks};
+  if (first.outputs.size() != second.outputs.size())
+    return Difference{"another number of results the next time"};
   for (std::size_t i = 0; i < first.outputs.size(); ++i) {
-    if (!pairing.same(first.outputs[i].ref, second.outputs[i].ref)) {
-      return "result " + std::to_string(i) + " was something else the next time";
-    }
+    if (!pairing.same(first.outputs[i].ref, second.outputs[i].ref))
+      return Difference{"result " + std::to_string(i) + " was something else the next time"};
   }
   return std::nullopt;
 }

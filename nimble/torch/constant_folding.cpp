@@ -17,7 +17,7 @@ std::vector<bool> constant_buffers(const Program& program, std::span<const at::T
                                                  values[b].defined() && !buffer.returned);
   }
   const auto folds = [&](const Task& task) {
-    if (task.random || task.writes.empty()) return false;
+    if (task.draw || task.writes.empty()) return false;
     for (const auto& ref : task.reads)
       if (!constant[ref.buffer.index()]) return false;
     for (const auto& ref : task.writes)

@@ -25,17 +25,6 @@ bool covers(const TensorRef& whole, const TensorRef& part) {
   return dense && outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
-// The CPU generator that a random task draws from; nullptr stands for the default one.
-std::optional<const void*> cpu_generator(const Program& program, const Task& task) {
-  if (!task.random || task.writes.empty()) return std::nullopt;
-  if (!program.buffer(task.writes.front().buffer).device.is_cpu()) return std::nullopt;
-  for (const Operand& argument : task.arguments) {
-    const auto* value = std::get_if<c10::IValue>(&argument);
-    if (value && value->isGenerator()) return value->toGenerator().unsafeGetGeneratorImpl();
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 TaskGraph dependencies(const Program& program, std::span<const Nanoseconds> costs) {
@@ -45,7 +34,7 @@ TaskGraph dependencies(const Program& program, std::span<const Nanoseconds> cost
     builder.add_task(task_name(program, TaskId{i}), cost);
   }
   std::vector<History> histories(program.buffers.size());
-  std::map<const void*, TaskId> last_draw;
+  std::map<const c10::GeneratorImpl*, TaskId> last_draw;
   for (std::uint32_t i = 0; i < program.tasks.size(); ++i) {
     const TaskId id{i};
     const Task& task = program.tasks[i];
@@ -66,8 +55,9 @@ TaskGraph dependencies(const Program& program, std::span<const Nanoseconds> cost
       history.writes.push_back({id, ref});
     }
     for (const TensorRef& ref : task.reads) histories[ref.buffer.index()].reads.push_back({id, ref});
-    if (const auto generator = cpu_generator(program, task)) {
-      const auto [previous, first] = last_draw.try_emplace(*generator, id);
+    // A CPU generator is one state that every draw changes; on a GPU each task is told where it begins.
+    if (task.draw && task.draw->generator.device().is_cpu()) {
+      const auto [previous, first] = last_draw.try_emplace(task.draw->generator.unsafeGetGeneratorImpl(), id);
       if (!first) builder.add_edge(std::exchange(previous->second, id), id);
     }
   }

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 namespace nimble {
 namespace {
 
@@ -55,9 +57,7 @@ OutsideState OutsideState::save(const Program& program, std::span<const at::Tens
         if (program.inputs[i].buffer == ref.buffer) state.keep(inputs[i]);
       }
     }
-    if (task.random && !task.writes.empty()) {
-      state.keep(generator_of(task.arguments, program.buffer(task.writes.front().buffer).device));
-    }
+    if (task.draw) state.keep(task.draw->generator);
   }
   return state;
 }
@@ -68,7 +68,7 @@ void OutsideState::keep(const at::Tensor& tensor) {
   const c10::InferenceMode ordinary(false);
   at::Tensor bytes = whole_storage(tensor);
   at::Tensor copy = bytes.clone();
-  tensors_.push_back({std::move(bytes), std::move(copy)});
+  tensors_.push_back({std::move(bytes), std::move(copy), tensor.scalar_type()});
 }
 
 void OutsideState::keep(const at::Generator& generator) {
@@ -76,9 +76,13 @@ void OutsideState::keep(const at::Generator& generator) {
   generators_.push_back({generator, state_of(generator)});
 }
 
-void OutsideState::restore() const {
+void OutsideState::restore(std::span<const at::Tensor> except) const {
   const at::NoGradGuard no_grad;
-  for (const Place& place : tensors_) place.tensor.copy_(place.copy);
+  for (const Place& place : tensors_) {
+    const bool stays = std::any_of(except.begin(), except.end(),
+                                   [&](const at::Tensor& t) { return t.is_alias_of(place.bytes); });
+    if (!stays) place.bytes.copy_(place.copy);
+  }
   for (const GeneratorPlace& place : generators_) {
     at::Generator generator = place.generator;
     const std::lock_guard lock(generator.mutex());
@@ -86,30 +90,19 @@ void OutsideState::restore() const {
   }
 }
 
-OutsideState OutsideState::save_again() const {
-  const at::NoGradGuard no_grad;
-  OutsideState now;
-  for (const Place& place : tensors_) now.tensors_.push_back({place.tensor, place.tensor.clone()});
-  for (const GeneratorPlace& place : generators_)
-    now.generators_.push_back({place.generator, state_of(place.generator)});
-  return now;
+std::vector<at::Tensor> OutsideState::tensors() const {
+  std::vector<at::Tensor> tensors;
+  for (const Place& place : tensors_) {
+    const auto size = static_cast<std::int64_t>(c10::elementSize(place.dtype));
+    tensors.push_back(place.bytes.numel() % size == 0 ? place.bytes.view(place.dtype) : place.bytes);
+  }
+  return tensors;
 }
 
-std::optional<std::string> OutsideState::difference(const OutsideState& other,
-                                                    const std::vector<at::Tensor>& except) const {
-  const auto is_excepted = [&](const at::Tensor& tensor) {
-    return std::any_of(except.begin(), except.end(),
-                       [&](const at::Tensor& t) { return t.is_alias_of(tensor); });
-  };
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    if (!is_excepted(tensors_[i].tensor) && !same_bits(tensors_[i].copy, other.tensors_[i].copy))
-      return "a tensor that the function writes to";
-  }
-  for (std::size_t i = 0; i < generators_.size(); ++i) {
-    if (!same_bits(generators_[i].state, other.generators_[i].state))
-      return "the state of a random generator";
-  }
-  return std::nullopt;
+std::vector<at::Generator> OutsideState::generators() const {
+  std::vector<at::Generator> generators;
+  for (const GeneratorPlace& place : generators_) generators.push_back(place.generator);
+  return generators;
 }
 
 }  // namespace nimble

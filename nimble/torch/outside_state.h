@@ -2,9 +2,7 @@
 
 #include <ATen/core/Generator.h>
 
-#include <optional>
 #include <span>
-#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -25,19 +23,18 @@ class OutsideState {
   void keep(const at::Tensor& tensor);
   void keep(const at::Generator& generator);
 
-  // Writes the saved bytes and generator states back.
-  void restore() const;
+  // Writes the saved bytes and generator states back; tensors that share memory with one of `except` stay as
+  // they are.
+  void restore(std::span<const at::Tensor> except = {}) const;
 
-  // The same places as they are now.
-  OutsideState save_again() const;
-
-  // What differs first between two states of the same places; `except` is left out.
-  std::optional<std::string> difference(const OutsideState& other,
-                                        const std::vector<at::Tensor>& except = {}) const;
+  // Each saved place as it is now: the whole memory of a tensor, and generators.
+  std::vector<at::Tensor> tensors() const;
+  std::vector<at::Generator> generators() const;
 
  private:
   struct Place {
-    at::Tensor tensor, copy;
+    at::Tensor bytes, copy;
+    at::ScalarType dtype;  // of the tensor that was saved
   };
   struct GeneratorPlace {
     at::Generator generator;

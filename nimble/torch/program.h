@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
@@ -50,6 +51,13 @@ struct Allocation {
   BufferId buffer;
 };
 
+// A place in the sequence of a random generator: 0 is where the program begins, n is behind the n-th task
+// that draws from it.
+struct Draw {
+  at::Generator generator;
+  std::size_t position = 0;
+};
+
 struct Task {
   c10::OperatorHandle op;
   std::vector<Operand> arguments;
@@ -60,7 +68,13 @@ struct Task {
   std::vector<Allocation> allocations = {};
   std::vector<TensorRef> reads = {};
   std::vector<TensorRef> writes = {};
-  bool random = false;
+  // Random tasks: where it begins to draw. Usually behind the task that drew before it, or earlier where the
+  // function set the generator back (checkpointing draws the same numbers twice).
+  std::optional<Draw> draw = {};
+  // Which part of the program it belongs to: what the host does in between cuts a program into parts.
+  std::size_t part = 0;
+  // Which step of an optimizer it belongs to, counted from one; 0 for none.
+  std::size_t step = 0;
   ThreadState state = {};
   std::string where = {};  // the user's source line, empty where unknown
 };
@@ -79,6 +93,8 @@ struct Program {
   std::vector<Task> tasks;
   std::vector<TensorRef> inputs;
   std::vector<Output> outputs;
+  std::vector<Draw> generators = {};  // each that a task draws from, once, and where it is left
+  std::size_t parts = 1;
 
   const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
   const Task& task(TaskId id) const { return tasks[id.index()]; }

@@ -1,6 +1,7 @@
 #include "nimble/torch/program_builder.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -72,6 +73,7 @@ struct ProgramBuilder::Call {
   bool constant = false;  // depends on nothing but constants
   bool random = false;
   std::string where;
+  std::optional<Draw> draw = {};
 
   at::Generator generator() const {
     c10::Device device = c10::kCPU;
@@ -177,15 +179,16 @@ ProgramBuilder::ProgramBuilder(std::span<const at::Tensor> inputs, OnRefusal on_
       track(input, {.kind = BufferKind::kInput}, false);
     }
     program_.inputs.push_back(describe(input, known_buffer(input)));
-    if (input.is_cuda()) expect_sequence(at::globalContext().defaultGenerator(input.device()));
+    if (input.is_cuda()) begin_sequence(at::globalContext().defaultGenerator(input.device()));
   }
-  expect_sequence(at::globalContext().defaultGenerator(c10::kCPU));
+  begin_sequence(at::globalContext().defaultGenerator(c10::kCPU));
 }
 
 ProgramBuilder::~ProgramBuilder() = default;
 
 void ProgramBuilder::refuse(Refusal refusal) {
-  if (on_refusal_ == OnRefusal::kThrow) throw RecordError(refusal.message());
+  refusal.may_pass |= in_step_;
+  if (on_refusal_ == OnRefusal::kThrow && !refusal.may_pass) throw RecordError(refusal.message());
   std::lock_guard lock(mutex_);
   if (!refusal_) refusal_ = std::move(refusal);
 }
@@ -268,7 +271,16 @@ ProgramBuilder::Call ProgramBuilder::before(const c10::OperatorHandle& op, const
     }
     // What only constants went into is the same at every call, so the host may look at it.
     if (!call.constant && !is_host_bookkeeping(op)) refusal = depends_on_data(op, values);
-    if (!refusal && call.random) refusal = sequence_broken(call);
+    if (!refusal && call.random) {
+      const at::Generator generator = call.generator();
+      begin_sequence(generator);
+      if (const auto position = position_of(generator)) {
+        call.draw = Draw{generator, *position};
+      } else {
+        refusal = Refusal{"a random generator that is seeded inside the function",
+                          "a replay goes on with the generator's sequence", "Seed it before the call", ""};
+      }
+    }
   }
   if (refusal) {
     refusal->where = call.where;
@@ -285,16 +297,74 @@ void ProgramBuilder::keep_before_change(OutsideState* undo) {
   }
 }
 
-void ProgramBuilder::expect_sequence(const at::Generator& generator) {
-  generator_states_.insert_or_assign(generator.unsafeGetGeneratorImpl(), state_of(generator));
+void ProgramBuilder::begin_sequence(const at::Generator& generator) {
+  const auto [sequence, first] =
+      sequences_.try_emplace(generator.unsafeGetGeneratorImpl(), Sequence{generator});
+  if (first) sequence->second.known.push_back({0, state_of(generator)});
 }
 
-std::optional<Refusal> ProgramBuilder::sequence_broken(const Call& call) {
-  const at::Generator generator = call.generator();
-  const auto known = generator_states_.find(generator.unsafeGetGeneratorImpl());
-  if (known == generator_states_.end() || same_bits(known->second, state_of(generator))) return std::nullopt;
-  return Refusal{"a random generator that is seeded or set back inside the function",
-                 "a replay goes on with the generator's sequence", "Seed it before the call", call.where};
+std::optional<std::size_t> ProgramBuilder::position_of(const at::Generator& generator) const {
+  const auto& known = sequences_.at(generator.unsafeGetGeneratorImpl()).known;
+  const at::Tensor now = state_of(generator);
+  const auto found = std::find_if(known.rbegin(), known.rend(),
+                                  [&](const auto& seen) { return same_bits(seen.state, now); });
+  return found == known.rend() ? std::nullopt : std::optional(found->position);
+}
+
+void ProgramBuilder::begin_step() {
+  const std::lock_guard lock(mutex_);
+  ++steps_;
+  in_step_ = true;
+}
+
+void ProgramBuilder::end_step() {
+  const std::lock_guard lock(mutex_);
+  in_step_ = false;
+}
+
+void ProgramBuilder::pause() {
+  const std::lock_guard lock(mutex_);
+  paused_ = true;
+  auto& gradients = gradients_at_pauses_.emplace_back();
+  for (const at::Tensor& leaf : leaves()) gradients.push_back({leaf, leaf.grad()});
+}
+
+void ProgramBuilder::resume() {
+  const std::lock_guard lock(mutex_);
+  paused_ = false;
+  ++program_.parts;
+}
+
+std::vector<at::Tensor> ProgramBuilder::leaves() const {
+  std::vector<at::Tensor> leaves;
+  for (const Buffer& buffer : program_.buffers) {
+    if (buffer.kind == BufferKind::kExternal && buffer.outside.requires_grad() && buffer.outside.is_leaf()) {
+      leaves.push_back(buffer.outside);
+    }
+  }
+  return leaves;
+}
+
+// Some nodes call no operator (an addition hands its gradient on), so a node counts if all those behind it
+// do.
+bool ProgramBuilder::went_backward_from(const at::Tensor& output) const {
+  std::unordered_map<const torch::autograd::Node*, bool> known;
+  const std::function<bool(const torch::autograd::Node&)> ran = [&](const torch::autograd::Node& node) {
+    if (const auto seen = known.find(&node); seen != known.end()) return seen->second;
+    const auto found = nodes_.find(&node);
+    bool result = found != nodes_.end() && found->second.lock().get() == &node;
+    if (!result) {
+      std::size_t behind = 0, ran_behind = 0;
+      for (const auto& edge : node.next_edges()) {
+        if (!edge.function || edge.function->next_edges().empty()) continue;  // a leaf
+        ++behind;
+        if (ran(*edge.function)) ++ran_behind;
+      }
+      result = behind > 0 && ran_behind == behind;
+    }
+    return known[&node] = result;
+  };
+  return output.grad_fn() && ran(*output.grad_fn());
 }
 
 void ProgramBuilder::keep_before(const Call& call) {
@@ -311,7 +381,6 @@ void ProgramBuilder::keep_before(const Call& call) {
 
 void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IValue> results) {
   const auto& op = call.op;
-  const at::Generator random_generator = call.random ? call.generator() : at::Generator();
   Task task{.op = op, .arguments = std::move(call.arguments), .twins = std::move(call.twins)};
   std::optional<Refusal> refusal;
   for (const auto& value : results) {
@@ -325,7 +394,10 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
   }
 
   std::unique_lock lock(mutex_);
-  if (call.random) expect_sequence(random_generator);
+  if (call.draw) {
+    Sequence& sequence = sequences_.at(call.draw->generator.unsafeGetGeneratorImpl());
+    sequence.known.push_back({++sequence.draws, state_of(call.draw->generator)});
+  }
   // An `out=` argument comes back with the shape, and perhaps the memory, that the operator gave it. At
   // replay it has them from the start.
   for (std::size_t i = 0; i < task.arguments.size(); ++i) {
@@ -409,7 +481,9 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
     // Memory that outlives the call without being its result went into a cache of PyTorch's: it stays there.
     if (seen.buffer) task.allocations.push_back({seen.bytes, *seen.buffer});
   }
-  task.random = call.random;
+  task.draw = std::move(call.draw);
+  task.part = program_.parts - 1;
+  task.step = in_step_ ? steps_ : 0;
   task.state = ThreadState::here();
   task.where = std::move(call.where);
   program_.tasks.push_back(std::move(task));
@@ -417,6 +491,12 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
 
 void ProgramBuilder::call(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string where) {
   if (refusal_) return op.callBoxed(stack);  // nobody will replay this: just run
+  if (paused_) return call_unrecorded(op, stack);
+  if (const auto node = torch::autograd::get_current_node(); node && !at::GradMode::is_enabled()) {
+    const std::lock_guard lock(mutex_);
+    nodes_.insert_or_assign(node.get(), node);
+    if (where.empty()) where = "the backward pass, " + node->name();
+  }
   Call call = before(op, *stack, std::move(where));
   if (refusal_) return op.callBoxed(stack);
   if (undo_) keep_before(call);
@@ -429,11 +509,33 @@ void ProgramBuilder::call(const c10::OperatorHandle& op, torch::jit::Stack* stac
   after(std::move(call), observer, torch::jit::last(*stack, op.schema().returns().size()));
 }
 
+// What the host writes between two parts is no constant, whatever it was made of.
+void ProgramBuilder::call_unrecorded(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto values = torch::jit::last(*stack, op.schema().arguments().size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (!is_written(op, i)) continue;
+      for_each_tensor(values[i], [&](const at::Tensor& tensor) {
+        const auto found = tensor.has_storage() ? tracked_.find(storage_of(tensor)) : tracked_.end();
+        if (found == tracked_.end()) return;
+        constant_[found->second.buffer.index()] = false;
+        held_[found->second.buffer.index()].reset();
+      });
+    }
+  }
+  op.callBoxed(stack);
+}
+
 bool ProgramBuilder::is_constant(const at::Tensor& tensor) {
   const std::lock_guard lock(mutex_);
   if (!tensor.has_storage()) return false;
   const auto found = tracked_.find(storage_of(tensor));
   return found != tracked_.end() && constant_[found->second.buffer.index()];
+}
+
+bool ProgramBuilder::knows(const c10::Storage& storage) const {
+  return tracked_.contains(storage.unsafeGetStorageImpl());
 }
 
 bool ProgramBuilder::is_filled(BufferId buffer) const {
@@ -480,7 +582,7 @@ Program ProgramBuilder::finish(std::span<const at::Tensor> outputs, std::span<co
         {maker->op.operator_name().name,
          "its result outlives the function without being returned, and there is no place to put the next one",
          "Return the tensor, or keep it as an attribute of a module that runs inside the compiled function",
-         maker->where});
+         maker->where, /*may_pass=*/true});
     return {};
   }
 
@@ -511,6 +613,16 @@ Program ProgramBuilder::finish(std::span<const at::Tensor> outputs, std::span<co
     }
     buffer.returned = true;
     program_.outputs.push_back(std::move(output));
+  }
+  for (const auto& [impl, sequence] : sequences_) {
+    if (sequence.draws == 0) continue;
+    const auto position = position_of(sequence.generator);
+    if (!position) {
+      refuse({"a random generator that is seeded inside the function",
+              "a replay goes on with the generator's sequence", "Seed it before or after the call", ""});
+      return {};
+    }
+    program_.generators.push_back({sequence.generator, *position});
   }
   if (auto refusal = computes_unused_vectors(program_)) {
     refuse(*std::move(refusal));

@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -12,6 +13,10 @@
 #include "nimble/torch/outside_state.h"
 #include "nimble/torch/program.h"
 #include "nimble/torch/record_error.h"
+
+namespace torch::autograd {
+struct Node;
+}
 
 namespace nimble {
 
@@ -42,8 +47,35 @@ class ProgramBuilder {
   void refuse(Refusal refusal);
   const std::optional<Refusal>& refusal() const { return refusal_; }
 
+  // Calls between these belong to one step of an optimizer. What is refused there may pass: the host can do
+  // the whole step itself.
+  void begin_step();
+  void end_step();
+
+  // Until `resume`, calls run but are not recorded: the host does them itself between two parts of a replay.
+  void pause();
+  void resume();
+
+  // A leaf tensor and its gradient, if it has one.
+  struct LeafGradient {
+    at::Tensor leaf, gradient;
+  };
+  // By pause: the gradients that the host found.
+  const std::vector<std::vector<LeafGradient>>& gradients_at_pauses() const { return gradients_at_pauses_; }
+
   // Nothing but constants went into this tensor, so its values are the same at every call.
   bool is_constant(const at::Tensor& tensor);
+
+  // Whether autograd went backward, and through the graph behind this result in particular: then the result
+  // is a value and no more, nobody can go backward from it again.
+  bool went_backward() const { return !nodes_.empty(); }
+  bool went_backward_from(const at::Tensor& output) const;
+
+  // Tensors that live outside and for which autograd keeps a gradient.
+  std::vector<at::Tensor> leaves() const;
+
+  // Whether the program reads or writes this storage.
+  bool knows(const c10::Storage& storage) const;
 
   // Storages made while recording that outlive the function without being returned. Ask after the function's
   // own variables are gone.
@@ -69,9 +101,11 @@ class ProgramBuilder {
   struct Call;  // what is known before an operator runs
   Call before(const c10::OperatorHandle& op, const torch::jit::Stack& stack, std::string where);
   void keep_before(const Call& call);
+  void call_unrecorded(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool is_filled(BufferId buffer) const;  // some task writes to it
-  void expect_sequence(const at::Generator& generator);
-  std::optional<Refusal> sequence_broken(const Call& call);
+  void begin_sequence(const at::Generator& generator);
+  // Where in its sequence a generator is now; none if it was seeded, or set to a state never seen here.
+  std::optional<std::size_t> position_of(const at::Generator& generator) const;
   void after(Call call, Observer& observer, c10::ArrayRef<c10::IValue> results);
 
   std::mutex mutex_;
@@ -80,8 +114,23 @@ class ProgramBuilder {
   Program program_;
   std::vector<at::Tensor> inputs_;
   OutsideState* undo_ = nullptr;
-  // The state that each generator was left in, to notice when the function seeds it or sets it back.
-  std::unordered_map<const c10::GeneratorImpl*, at::Tensor> generator_states_;
+  // Every state that a generator was seen in, to notice when the function sets it back or seeds it.
+  struct Sequence {
+    at::Generator generator;
+    struct Known {
+      std::size_t position;
+      at::Tensor state;
+    };
+    std::vector<Known> known = {};
+    std::size_t draws = 0;
+  };
+  std::unordered_map<const c10::GeneratorImpl*, Sequence> sequences_;
+  bool paused_ = false;
+  std::size_t steps_ = 0;
+  bool in_step_ = false;
+  std::vector<std::vector<LeafGradient>> gradients_at_pauses_;
+  // Of autograd's graph, what was run backward without a graph of its own.
+  std::unordered_map<const torch::autograd::Node*, std::weak_ptr<torch::autograd::Node>> nodes_;
   std::unordered_map<const c10::StorageImpl*, Tracked> tracked_;
   std::vector<bool> constant_;    // by buffer: nothing but constants went into it so far
   std::vector<at::Tensor> held_;  // by buffer: keeps what may fold to a constant alive

@@ -19,6 +19,8 @@ struct Refusal {
   std::string why;     // "the shape of its result depends on data"
   std::string advice;  // "use torch.where with three arguments, or …"
   std::string where;   // "model.py:12 in forward", empty where unknown
+  // It may pass: a first call sets up what later ones find (an optimizer's state), so the next is tried too.
+  bool may_pass = false;
 
   std::string message() const {
     std::string text = "[nimble::record] " + what + " cannot be replayed: " + why;

@@ -1,5 +1,6 @@
 """`nimble.compile`: a callable that records itself on first use and is replayed by the engine from then on."""
 
+import contextlib
 import functools
 import gc
 from collections.abc import Callable
@@ -9,32 +10,49 @@ import torch
 
 from nimble import _C, messages
 from nimble.arguments import Arguments, Structure, take_apart
+from nimble.optimizers import Optimizers, Step
 from nimble.places import Places, find_kept, modules_reached_by, outside_tensors
-from nimble.recording import record
+from nimble.recording import record, refuse_gradient_hooks
 from nimble.settings import compile_options
 
 
 class _Call:
     """One call of the user's function, as the engine may ask for it: eagerly, or recorded."""
 
-    def __init__(self, function: Callable, args: tuple, kwargs: dict, static: list[torch.Tensor]):
+    def __init__(
+        self,
+        function: Callable,
+        args: tuple,
+        kwargs: dict,
+        static: list[torch.Tensor],
+        optimizers: Optimizers,
+    ):
         self.function = function
         self.args = args
         self.kwargs = kwargs
         self.static = static
+        self.optimizers = optimizers
+        self.steps: list[Step] = []
         self.modules: list[torch.nn.Module] = modules_reached_by(function)
         self.escapes: list[tuple[dict, str, torch.Tensor]] = []
         self.result: Any = None
         self.structure: Structure | None = None
 
-    def run(self) -> list[torch.Tensor]:
-        self.result = self.function(*self.args, **self.kwargs)
+    def run(self, before_pause: Callable | None = None, after_pause: Callable | None = None):
+        watched = contextlib.nullcontext()
+        if before_pause is not None:
+            watched = self.optimizers.observed(before_pause, after_pause)
+        with watched:
+            self.result = self.function(*self.args, **self.kwargs)
         tensors, self.structure = take_apart(self.result)
         return tensors
 
     def record(self, builder: _C.ProgramBuilder) -> list[torch.Tensor]:
-        self.result, ran = record(builder, lambda: self.function(*self.args, **self.kwargs))
+        self.steps = []
+        with self.optimizers.recorded(builder, self.steps):
+            self.result, ran = record(builder, lambda: self.function(*self.args, **self.kwargs))
         self.modules = list({id(m): m for m in [*self.modules, *ran]}.values())
+        refuse_gradient_hooks(builder, self.outside())
         tensors, self.structure = take_apart(self.result)
         return tensors
 
@@ -47,9 +65,19 @@ class _Call:
             gc.collect()  # a cycle may still hold what is no longer in use
         return [tensor for _, _, tensor in self.escapes]
 
-    def watch(self, outside: list[torch.Tensor]) -> tuple[list, list, list, list]:
+    def watch(self, outside: list[torch.Tensor]) -> tuple[list, list, list, list, list]:
         places = Places(self.function, self.modules, outside)
-        return places.entries, places.cells, places.sizes, self.escapes
+        for step in self.steps:
+            if not step.on_host:
+                places.add_optimizer(step.optimizer, step.numbers)
+        on_host = [(step.name, step.run) for step in self.steps if step.on_host]
+        return places.entries, places.cells, places.sizes, self.escapes, on_host
+
+    def take_over(self, step: int) -> bool:
+        """The engine found that a step of an optimizer, counted from one, is other from call to call."""
+        optimizer = self.steps[step - 1].optimizer
+        self.optimizers.leave_to_host(optimizer, "it computes with numbers that change from call to call")
+        return True
 
     warn = staticmethod(messages.warn)
     log = staticmethod(messages.log.info)
@@ -65,13 +93,14 @@ class CompiledFunction:
         self._compiled = _C.Compiled(options)
         self._arguments = Arguments()
         self._static = static or []
+        self._optimizers = Optimizers()
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args, **kwargs):
         inputs, variant = self._arguments.flatten(args, kwargs)
         replayed = self._compiled.replay_if_ready(inputs, variant)
         if replayed is None:
-            call = _Call(self._function, args, kwargs, self._static)
+            call = self._call(args, kwargs)
             replayed = self._compiled.call(inputs, variant, call)
             if replayed is None:
                 return call.result
@@ -83,8 +112,11 @@ class CompiledFunction:
 
         Raises RecordError or ValidationError if such a call cannot be replayed."""
         inputs, variant = self._arguments.flatten(args, kwargs)
-        self._compiled.prepare(inputs, variant, _Call(self._function, args, kwargs, self._static))
+        self._compiled.prepare(inputs, variant, self._call(args, kwargs))
         return self
+
+    def _call(self, args: tuple, kwargs: dict) -> _Call:
+        return _Call(self._function, args, kwargs, self._static, self._optimizers)
 
     def refresh(self) -> None:
         """Forgets every recording: after a change that no guard can see."""

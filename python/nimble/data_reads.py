@@ -1,4 +1,5 @@
-"""Notices what reads a tensor's data without calling any operator: printing, tolist, numpy and their like.
+"""Notices what reads a tensor's data without calling any operator: printing, tolist, numpy and their like; and hooks
+on gradients, which run where nobody sees them.
 
 A TorchFunctionMode would see these too, but PyTorch takes other paths (attention, for one) while any is active."""
 
@@ -19,6 +20,10 @@ _READS = {
     "__array__": "turning a tensor into an array",
     "data_ptr": "Tensor.data_ptr()",
     "__dlpack__": "Tensor.__dlpack__()",
+}
+_HOOKS = {
+    "register_hook": "Tensor.register_hook()",
+    "register_post_accumulate_grad_hook": "Tensor.register_post_accumulate_grad_hook()",
 }
 
 _watching = threading.local()  # .builder and .where on threads that record
@@ -43,10 +48,27 @@ def _watched(name: str, original: Callable) -> Callable:
     return read
 
 
+def _without_hooks(name: str, original: Callable) -> Callable:
+    @functools.wraps(original)
+    def register(self, *args, **kwargs):
+        builder = getattr(_watching, "builder", None)
+        if builder is not None and not builder.refused():
+            builder.refuse(
+                _HOOKS[name],
+                "the hook is Python code that runs in backward()",
+                "Use torch.autograd.Function, or work on gradients after backward()",
+                _watching.where(),
+            )
+        return original(self, *args, **kwargs)
+
+    return register
+
+
 def _install() -> None:
-    for name in _READS:
-        _originals[name] = torch.Tensor.__dict__.get(name)
-        setattr(torch.Tensor, name, _watched(name, getattr(torch.Tensor, name)))
+    for names, wrap in ((_READS, _watched), (_HOOKS, _without_hooks)):
+        for name in names:
+            _originals[name] = torch.Tensor.__dict__.get(name)
+            setattr(torch.Tensor, name, wrap(name, getattr(torch.Tensor, name)))
 
 
 def _remove() -> None:

@@ -5,7 +5,15 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_modules")
+# Collections of a module that must not grow or shrink.
+_COLLECTIONS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_modules",
+    "_parameters",
+)
 
 
 def outside_tensors(modules: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
@@ -65,20 +73,44 @@ class Places:
         for module in modules:
             values = vars(module)
             self.entries.append((values, "training", module.training))
-            self.sizes += [(values[name], len(values[name])) for name in _HOOKS]
+            self.sizes += [(values[name], len(values[name])) for name in _COLLECTIONS]
             self.entries += [(module._modules, name, child) for name, child in module._modules.items()]
             for held in (module._parameters, module._buffers, values):
                 self.entries += [(held, name, value) for name, value in held.items() if id(value) in read]
+
+        def matters(value: object) -> bool:
+            return id(value) in read or isinstance(value, torch.nn.Module | torch.optim.Optimizer)
+
         for plain in _functions(function):
             for name in plain.__code__.co_names:
-                if id(plain.__globals__.get(name)) in read:
+                if matters(plain.__globals__.get(name)):
                     self.entries.append((plain.__globals__, name, plain.__globals__[name]))
             for cell in plain.__closure__ or ():
                 try:
-                    if id(cell.cell_contents) in read:
+                    if matters(cell.cell_contents):
                         self.cells.append((cell, cell.cell_contents))
                 except ValueError:
                     continue
+        owner = getattr(function, "__self__", None)
+        if owner is not None and not isinstance(owner, torch.nn.Module) and hasattr(owner, "__dict__"):
+            self.entries += [
+                (vars(owner), name, value) for name, value in vars(owner).items() if matters(value)
+            ]
+
+    def add_optimizer(self, optimizer: torch.optim.Optimizer, numbers: list[dict[str, object]]) -> None:
+        """Its groups, the numbers in them, and where its state lies."""
+        self.sizes.append((optimizer.param_groups, len(optimizer.param_groups)))
+        self.entries += [(vars(optimizer), name, vars(optimizer)[name]) for name in ("param_groups", "state")]
+        for group, values in zip(optimizer.param_groups, numbers, strict=True):
+            self.sizes.append((group["params"], len(group["params"])))
+            self.entries += [(group, name, value) for name, value in values.items()]
+            self.entries += [
+                (group, name, value) for name, value in group.items() if isinstance(value, torch.Tensor)
+            ]
+        for state in optimizer.state.values():
+            self.entries += [
+                (state, name, value) for name, value in state.items() if isinstance(value, torch.Tensor)
+            ]
 
 
 def find_kept(modules: Iterable[torch.nn.Module], storages: set[int]) -> list[tuple[dict, str, torch.Tensor]]:

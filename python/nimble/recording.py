@@ -26,6 +26,15 @@ def user_line() -> str:
     return ""
 
 
+def _grad_scaler_asks() -> bool:
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is torch.amp.GradScaler._maybe_opt_step.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
 class _Operators(TorchDispatchMode):
     """Sees every operator call below autograd."""
 
@@ -35,6 +44,13 @@ class _Operators(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if func is torch.ops.aten._local_scalar_dense.default and _grad_scaler_asks():
+            self.builder.refuse(
+                "torch.amp.GradScaler.step()",
+                "it reads on the host whether a gradient overflowed",
+                "Use an optimizer with fused=True, which decides that on the device",
+                user_line(),
+            )
         if not isinstance(func, torch._ops.OpOverload):
             self.builder.refuse(str(func), "it is a higher-order operator", "Leave it outside", user_line())
             return func(*args, **kwargs)
@@ -56,6 +72,21 @@ def _modules_that_run(seen: dict[int, torch.nn.Module]) -> Iterator[None]:
         yield
     finally:
         handle.remove()
+
+
+def refuse_gradient_hooks(builder: _C.ProgramBuilder, parameters: list[torch.Tensor]) -> None:
+    """Hooks on gradients are Python code that a replay would leave out."""
+    if not builder.went_backward():
+        return
+    for parameter in parameters:
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            builder.refuse(
+                "a gradient hook",
+                f"it is Python code that runs in backward(), on a parameter of shape {tuple(parameter.shape)}",
+                "Work on p.grad after backward() instead, inside the function",
+                "",
+            )
+            return
 
 
 def record(builder: _C.ProgramBuilder, body: Callable[[], object]) -> tuple[object, list[torch.nn.Module]]:

@@ -88,6 +88,11 @@ PYBIND11_MODULE(_C, module) {
               std::string where) {
              builder.refuse({std::move(what), std::move(why), std::move(advice), std::move(where)});
            })
+      .def("begin_step", &ProgramBuilder::begin_step)
+      .def("end_step", &ProgramBuilder::end_step)
+      .def("pause", &ProgramBuilder::pause)
+      .def("resume", &ProgramBuilder::resume)
+      .def("went_backward", &ProgramBuilder::went_backward)
       .def("refused", [](const ProgramBuilder& builder) { return builder.refusal().has_value(); })
       .def("is_constant", &ProgramBuilder::is_constant);
 

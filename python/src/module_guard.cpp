@@ -19,10 +19,18 @@ constexpr bool kPythonCountsChanges = false;
 std::uint64_t version_of(PyObject*) { return 0; }
 #endif
 
+bool is_number(PyObject* object) { return PyFloat_CheckExact(object) || PyLong_CheckExact(object); }
+
+bool is_same(PyObject* now, PyObject* recorded) {
+  if (now == recorded) return true;
+  if (!now || !is_number(recorded) || Py_TYPE(now) != Py_TYPE(recorded)) return false;
+  return PyObject_RichCompareBool(now, recorded, Py_EQ) == 1;
+}
+
 }  // namespace
 
 ModuleGuard::ModuleGuard(const py::list& entries, const py::list& cells, const py::list& sizes,
-                         const py::list& escapes) {
+                         const py::list& escapes, const py::list& steps) {
   const auto own = [&](const py::handle& object) {
     object.inc_ref();
     owned_.push_back(object.ptr());
@@ -42,9 +50,15 @@ ModuleGuard::ModuleGuard(const py::list& entries, const py::list& cells, const p
     const auto parts = item.cast<py::tuple>();
     sizes_.push_back({own(parts[0]), parts[1].cast<Py_ssize_t>()});
   }
+  for (const py::handle item : steps) {
+    const auto parts = item.cast<py::tuple>();
+    steps_.push_back({parts[0].cast<std::string>(), own(parts[1])});
+  }
   std::unordered_set<PyObject*> dicts;
   for (const DictEntry& entry : entries_) dicts.insert(entry.dict);
-  for (const Size& size : sizes_) dicts.insert(size.dict);
+  for (const Size& size : sizes_) {
+    if (PyDict_Check(size.collection)) dicts.insert(size.collection);
+  }
   for (PyObject* dict : dicts) versions_.emplace_back(dict, 0);
 }
 
@@ -57,6 +71,9 @@ bool ModuleGuard::holds() {
   const py::gil_scoped_acquire gil;
   for (const Cell& cell : cells_) {
     if (PyCell_GET(cell.cell) != cell.value) return false;
+  }
+  for (const Size& size : sizes_) {
+    if (!PyDict_Check(size.collection) && PyObject_Size(size.collection) != size.size) return false;
   }
   if (unchanged()) return true;
   if (!everything_is_in_place()) return false;
@@ -78,10 +95,10 @@ void ModuleGuard::remember_versions() {
 
 bool ModuleGuard::everything_is_in_place() const {
   for (const DictEntry& entry : entries_) {
-    if (PyDict_GetItem(entry.dict, entry.key) != entry.value) return false;
+    if (!is_same(PyDict_GetItem(entry.dict, entry.key), entry.value)) return false;
   }
   for (const Size& size : sizes_) {
-    if (PyDict_GET_SIZE(size.dict) != size.size) return false;
+    if (PyObject_Size(size.collection) != size.size) return false;
   }
   return true;
 }
@@ -95,6 +112,11 @@ std::vector<OutsideGuard::Kept> ModuleGuard::kept() {
                     now && THPVariable_Check(now) ? THPVariable_Unpack(now) : at::Tensor()});
   }
   return kept;
+}
+
+void ModuleGuard::host_step(std::size_t pause) {
+  const py::gil_scoped_acquire gil;
+  py::reinterpret_borrow<py::object>(steps_[pause].callable)();
 }
 
 void ModuleGuard::put_back() {

@@ -2,6 +2,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string>
 #include <vector>
 
 #include "nimble/engine/host.h"
@@ -10,20 +11,24 @@ namespace nimble::python {
 
 // Notices that something a recording depends on was replaced: an entry of a dictionary (a module's parameter,
 // its training flag, a global) or the content of a closure's cell is another object than it was, or a
-// dictionary of hooks or submodules has grown or shrunk. Where Python counts the changes of a dictionary, one
-// that has not changed is not looked into: a nanosecond or two for each dictionary, some tens for each entry
-// otherwise.
+// dictionary of hooks or submodules, or a list of parameters, has grown or shrunk. A number counts as
+// replaced only if its value changed (a scheduler writes the same learning rate again and again). Where
+// Python counts the changes of a dictionary, one that has not changed is not looked into: a nanosecond or two
+// for each dictionary, some tens for each entry otherwise.
 class ModuleGuard final : public OutsideGuard {
  public:
-  // `entries` are (dictionary, key, object), `cells` are (cell, object), `sizes` are (dictionary, size);
-  // `escapes` are (dictionary, key, tensor): where a replay puts its tensors back.
+  // `entries` are (dictionary, key, object), `cells` are (cell, object), `sizes` are (collection, size);
+  // `escapes` are (dictionary, key, tensor): where a replay puts its tensors back; `steps` are (name,
+  // callable): what the host does between the parts of a replay.
   ModuleGuard(const pybind11::list& entries, const pybind11::list& cells, const pybind11::list& sizes,
-              const pybind11::list& escapes);
+              const pybind11::list& escapes, const pybind11::list& steps);
   ~ModuleGuard() override;
 
   bool holds() override;
   std::vector<Kept> kept() override;
   void put_back() override;
+  void host_step(std::size_t pause) override;
+  std::string name_of_step(std::size_t pause) const override { return steps_[pause].name; }
 
  private:
   bool unchanged() const;  // as far as Python's own counters tell
@@ -37,12 +42,17 @@ class ModuleGuard final : public OutsideGuard {
     PyObject *cell, *value;
   };
   struct Size {
-    PyObject* dict;
+    PyObject* collection;
     Py_ssize_t size;
+  };
+  struct Step {
+    std::string name;
+    PyObject* callable;
   };
   std::vector<DictEntry> entries_, escapes_;
   std::vector<Cell> cells_;
   std::vector<Size> sizes_;
+  std::vector<Step> steps_;
   std::vector<std::pair<PyObject*, std::uint64_t>>
       versions_;                  // of every dictionary above, when all was in place
   std::vector<PyObject*> owned_;  // keeps every object above alive

@@ -1,5 +1,6 @@
 #include "python_host.h"
 
+#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -9,9 +10,13 @@ namespace nimble::python {
 namespace py = pybind11;
 
 // The Python object holds this call's arguments itself, in the form the user gave them.
-Tensors PythonHost::run(const Tensors&) {
+Tensors PythonHost::run(const Tensors&, const Pauses* pauses) {
   const py::gil_scoped_acquire gil;
-  return host_.attr("run")().cast<Tensors>();
+  if (!pauses) return host_.attr("run")().cast<Tensors>();
+  using Release = py::call_guard<py::gil_scoped_release>;
+  return host_
+      .attr("run")(py::cpp_function(pauses->before, Release()), py::cpp_function(pauses->after, Release()))
+      .cast<Tensors>();
 }
 
 Tensors PythonHost::record(const Tensors&, ProgramBuilder& builder) {
@@ -46,7 +51,13 @@ std::unique_ptr<OutsideGuard> PythonHost::watch(const Program& program) {
   }
   const py::tuple places = host_.attr("watch")(outside);
   return std::make_unique<ModuleGuard>(places[0].cast<py::list>(), places[1].cast<py::list>(),
-                                       places[2].cast<py::list>(), places[3].cast<py::list>());
+                                       places[2].cast<py::list>(), places[3].cast<py::list>(),
+                                       places[4].cast<py::list>());
+}
+
+bool PythonHost::take_over(std::size_t step) {
+  const py::gil_scoped_acquire gil;
+  return host_.attr("take_over")(step).cast<bool>();
 }
 
 void PythonHost::warn(const std::string& text) {

@@ -27,11 +27,12 @@ class PythonHost final : public Host {
  public:
   explicit PythonHost(pybind11::object host) : host_(std::move(host)) {}
 
-  Tensors run(const Tensors& inputs) override;
+  Tensors run(const Tensors& inputs, const Pauses* pauses) override;
   Tensors record(const Tensors& inputs, ProgramBuilder& builder) override;
   Tensors outside() override;
   Tensors kept(std::span<const c10::Storage> escaped) override;
   std::shared_ptr<HostNote> note() override;
+  bool take_over(std::size_t step) override;
   std::unique_ptr<OutsideGuard> watch(const Program& program) override;
   void warn(const std::string& text) override;
   void log(const std::string& text) override;

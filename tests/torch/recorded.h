@@ -19,7 +19,9 @@ inline Program record(const Tensors& inputs, const std::function<Tensors(const T
     const DispatchModeGuard mode(builder);
     outputs = function(inputs);
   }
-  return builder.finish(outputs);
+  Program program = builder.finish(outputs);
+  if (builder.refusal()) throw RecordError(builder.refusal()->message());  // one that may pass is not thrown
+  return program;
 }
 
 // The operators of a program, in order.

@@ -13,6 +13,7 @@
 #include "nimble/backend/bound_program.h"
 #include "nimble/backend/cpu/intra_op_threads.h"
 #include "nimble/backend/cpu/planned_allocator.h"
+#include "nimble/backend/cpu/random_positions.h"
 #include "nimble/backend/cpu/stream_workers.h"
 
 namespace nimble::cpu {
@@ -39,6 +40,7 @@ class CpuExecutable final : public Executable {
         threads_(options.threads_per_stream > 0 ? options.threads_per_stream : intra_op_threads()),
         arena_(plan_.schedule.memory.arena_bytes),
         bound_(plan_.program, addresses()),
+        random_(*plan_.program),
         events_(plan_.schedule.event_count),
         generation_(fork_generation()) {
     if (const auto streams = plan_.schedule.streams.size(); streams > 1) {
@@ -56,7 +58,9 @@ class CpuExecutable final : public Executable {
     refuse_after_fork();
     point_inputs(bound_, inputs);
     make_results_without_maker();
+    random_.begin();
     run_streams();
+    random_.end();
     std::map<BufferId, c10::Storage> copies;  // outputs that share memory share its copy as well
     Tensors outputs =
         collect_outputs(*plan_.program, inputs, [&](BufferId id) { return result_storage(id, copies); });
@@ -78,9 +82,12 @@ class CpuExecutable final : public Executable {
     std::vector<Nanoseconds> times(plan_.program->tasks.size());
     const IntraOpThreadsGuard threads(threads_);
     BoundProgram::Lane lane;
+    random_.begin();
     for (const TaskId task : plan_.schedule.launch_order) {
       const auto start = std::chrono::steady_clock::now();
+      random_.before(task);
       bound_.run(task, lane);
+      random_.after(task);
       times[task.index()] = std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
     }
     bound_.release_given();
@@ -191,7 +198,9 @@ class CpuExecutable final : public Executable {
     if (failed_.load(std::memory_order_relaxed)) return;
     try {
       if (options_.before_task) options_.before_task(task);
+      random_.before(task);
       bound_.run(task, lane);
+      random_.after(task);
     } catch (...) {
       const std::lock_guard lock(failure_mutex_);
       if (!failed_.exchange(true)) failure_ = std::current_exception();
@@ -204,6 +213,7 @@ class CpuExecutable final : public Executable {
   Arena arena_;
   std::vector<std::pair<BufferId, at::DataPtr>> aliased_;  // memory of shared results, until they own it
   BoundProgram bound_;
+  RandomPositions random_;
   std::vector<BufferId> without_maker_;
   std::vector<Event> events_;
   std::optional<StreamWorkers> workers_;

@@ -67,7 +67,7 @@ CapturedGraph::CapturedGraph(DeviceProgram& program, std::vector<cudaStream_t> s
     Capture capture(origin.get());
     issue_all(origin.get(), [&](TaskId task, cudaStream_t stream) {
       std::optional<GraphGenerators::Drawing> drawing;
-      if (program.program().task(task).random) drawing.emplace(generators_, task);
+      if (program.program().task(task).draw) drawing.emplace(generators_, task);
       program.issue(task, stream, lane, lender);
       check_still_capturing(stream, program.program(), task);
     });

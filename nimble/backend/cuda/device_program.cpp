@@ -238,7 +238,7 @@ void DeviceProgram::warm_up() {
     BoundProgram::Lane lane;
     try {
       for (const TaskId task : plan_.schedule.launch_order) {
-        const bool random = program().task(task).random;
+        const bool random = program().task(task).draw.has_value();
         if (random) draws_.before_measured();
         probe.before_task();
         issue(task, stream, lane, lender);

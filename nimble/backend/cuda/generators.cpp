@@ -5,7 +5,6 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "nimble/torch/outside_state.h"
 
@@ -35,66 +34,76 @@ void move_to(at::Generator& generator, std::uint64_t position) {
 
 }  // namespace
 
-std::vector<at::Generator> generators_of(const Program& program) {
-  std::vector<at::Generator> generators;
-  for (const Task& task : program.tasks) {
-    if (!task.random) continue;
-    const at::Generator generator = generator_of(task.arguments, program.device());
-    if (std::find(generators.begin(), generators.end(), generator) == generators.end()) {
-      generators.push_back(generator);
-    }
+DrawSequence::DrawSequence(const Program& program, const Draw& end) : end_(end.position) {
+  for (std::uint32_t i = 0; i < program.tasks.size(); ++i) {
+    const auto& draw = program.tasks[i].draw;
+    if (draw && draw->generator == end.generator) draws_.push_back({TaskId{i}, draw->position});
   }
-  return generators;
+}
+
+std::optional<std::size_t> DrawSequence::number_of(TaskId task) const {
+  const auto found =
+      std::find_if(draws_.begin(), draws_.end(), [&](const OneDraw& draw) { return draw.task == task; });
+  if (found == draws_.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - draws_.begin());
+}
+
+std::vector<std::int64_t> DrawSequence::positions() const {
+  std::vector<std::int64_t> positions = {0};
+  for (const OneDraw& draw : draws_) positions.push_back(positions[draw.from] + draw.amount);
+  return positions;
+}
+
+std::vector<std::int64_t> DrawSequence::starts() const {
+  const std::vector<std::int64_t> reached = positions();
+  std::vector<std::int64_t> starts;
+  for (const OneDraw& draw : draws_) starts.push_back(reached[draw.from]);
+  return starts;
 }
 
 GraphGenerators::GraphGenerators(const Program& program) {
-  std::size_t random_tasks = 0;
-  for (const Task& task : program.tasks) {
-    nth_.push_back(random_tasks);
-    if (task.random) ++random_tasks;
-  }
   const c10::InferenceMode ordinary(false);  // later replays write to these tensors in any mode
-  const auto count = static_cast<std::int64_t>(random_tasks);
-  for (const at::Generator& generator : generators_of(program)) {
-    const auto options = at::TensorOptions(generator.device()).dtype(at::kLong);
-    sources_.push_back({.generator = generator,
-                        .state = StateFinder::state_of(generator),
-                        .seed = at::zeros({1}, options),
-                        .positions = at::zeros({count}, options),
-                        .starts = {},
-                        .drawn = std::vector<std::int64_t>(random_tasks)});
+  for (const Draw& end : program.generators) {
+    Source source{.generator = end.generator,
+                  .state = StateFinder::state_of(end.generator),
+                  .sequence = DrawSequence(program, end),
+                  .seed = {},
+                  .positions = {}};
+    const auto options = at::TensorOptions(end.generator.device()).dtype(at::kLong);
+    source.seed = at::zeros({1}, options);
+    source.positions = at::zeros({static_cast<std::int64_t>(source.sequence.size())}, options);
+    sources_.push_back(std::move(source));
   }
 }
 
-GraphGenerators::Drawing::Drawing(GraphGenerators& generators, TaskId task)
-    : generators_(generators), nth_(generators.nth_[task.index()]) {
-  for (Source& source : generators_.sources_) {
-    const at::Tensor position = source.positions.select(0, static_cast<std::int64_t>(nth_));
-    const std::lock_guard lock(source.generator.mutex());
-    source.state->capturing_ = true;
-    source.state->offset_intragraph_ = 0;
-    source.outer_seed = std::exchange(source.state->seed_extragraph_, source.seed);
-    source.outer_position = std::exchange(source.state->offset_extragraph_, position);
+GraphGenerators::Drawing::Drawing(GraphGenerators& generators, TaskId task) {
+  for (Source& source : generators.sources_) {
+    const auto number = source.sequence.number_of(task);
+    if (!number) continue;
+    source_ = &source;
+    number_ = *number;
   }
+  const at::Tensor position = source_->positions.select(0, static_cast<std::int64_t>(number_));
+  const std::lock_guard lock(source_->generator.mutex());
+  source_->state->capturing_ = true;
+  source_->state->offset_intragraph_ = 0;
+  outer_seed_ = std::exchange(source_->state->seed_extragraph_, source_->seed);
+  outer_position_ = std::exchange(source_->state->offset_extragraph_, position);
 }
 
 GraphGenerators::Drawing::~Drawing() {
-  for (Source& source : generators_.sources_) {
-    const std::lock_guard lock(source.generator.mutex());
-    source.drawn[nth_] = static_cast<std::int64_t>(source.state->offset_intragraph_);
-    source.state->capturing_ = false;
-    source.state->seed_extragraph_ = std::exchange(source.outer_seed, {});
-    source.state->offset_extragraph_ = std::exchange(source.outer_position, {});
-  }
+  const std::lock_guard lock(source_->generator.mutex());
+  source_->sequence.drew(number_, static_cast<std::int64_t>(source_->state->offset_intragraph_));
+  source_->state->capturing_ = false;
+  source_->state->seed_extragraph_ = outer_seed_;
+  source_->state->offset_extragraph_ = outer_position_;
 }
 
 void GraphGenerators::finish() {
   const c10::InferenceMode ordinary(false);
   for (Source& source : sources_) {
-    std::vector<std::int64_t> starts(source.drawn.size());
-    std::exclusive_scan(source.drawn.begin(), source.drawn.end(), starts.begin(), std::int64_t{0});
-    source.drawn_together = static_cast<std::uint64_t>(starts.back() + source.drawn.back());
-    source.starts = at::tensor(starts, at::kLong).to(source.positions.device());
+    source.starts = at::tensor(source.sequence.starts(), at::kLong).to(source.positions.device());
+    source.drawn_together = static_cast<std::uint64_t>(source.sequence.end());
   }
 }
 
@@ -113,8 +122,8 @@ void GraphGenerators::advance() {
 }
 
 LaunchedDraws::LaunchedDraws(const Program& program) {
-  for (const at::Generator& generator : generators_of(program)) {
-    sources_.push_back({generator, std::vector<std::uint64_t>(program.tasks.size())});
+  for (const Draw& end : program.generators) {
+    sources_.push_back({end.generator, DrawSequence(program, end)});
   }
 }
 
@@ -122,24 +131,31 @@ void LaunchedDraws::before_measured() { begin(); }
 
 void LaunchedDraws::after_measured(TaskId task) {
   for (Source& source : sources_) {
-    source.drawn[task.index()] = position_of(source.generator) - source.position;
+    if (const auto number = source.sequence.number_of(task)) {
+      source.sequence.drew(*number,
+                           static_cast<std::int64_t>(position_of(source.generator) - source.position));
+    }
   }
 }
 
 void LaunchedDraws::begin() {
-  for (Source& source : sources_) source.position = position_of(source.generator);
+  for (Source& source : sources_) {
+    source.position = position_of(source.generator);
+    source.starts = source.sequence.starts();
+  }
 }
 
 void LaunchedDraws::before(TaskId task) {
   for (Source& source : sources_) {
-    const auto first = source.drawn.begin();
-    move_to(source.generator, std::accumulate(first, first + task.value, source.position));
+    if (const auto number = source.sequence.number_of(task)) {
+      move_to(source.generator, source.position + static_cast<std::uint64_t>(source.starts[*number]));
+    }
   }
 }
 
 void LaunchedDraws::end() {
   for (Source& source : sources_) {
-    move_to(source.generator, std::accumulate(source.drawn.begin(), source.drawn.end(), source.position));
+    move_to(source.generator, source.position + static_cast<std::uint64_t>(source.sequence.end()));
   }
 }
 

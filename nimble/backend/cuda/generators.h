@@ -5,14 +5,37 @@
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "nimble/torch/program.h"
 
 namespace nimble::cuda {
 
-// The CUDA generators that a program's random tasks draw from, each once.
-std::vector<at::Generator> generators_of(const Program& program);
+// What the tasks of a program draw from one generator: how much each takes, and where each begins, counted
+// from where the program begins. A task may begin where an earlier one did (checkpointing).
+class DrawSequence {
+ public:
+  DrawSequence(const Program& program, const Draw& end);
+
+  std::size_t size() const { return draws_.size(); }
+  std::optional<std::size_t> number_of(TaskId task) const;  // which draw it is, if it is one
+  void drew(std::size_t number, std::int64_t amount) { draws_[number].amount = amount; }
+
+  std::vector<std::int64_t> starts() const;  // by draw
+  std::int64_t end() const { return positions()[end_]; }
+
+ private:
+  std::vector<std::int64_t> positions() const;
+
+  struct OneDraw {
+    TaskId task;
+    std::size_t from;         // behind which draw it begins, 0 for the start of the program
+    std::int64_t amount = 0;  // of the sequence
+  };
+  std::vector<OneDraw> draws_;
+  std::size_t end_;
+};
 
 // Lets a graph draw what eager code would draw next, whatever order its tasks were issued in. A captured
 // kernel reads seed and position from device memory; here that memory belongs to the graph alone, a position
@@ -21,6 +44,8 @@ std::vector<at::Generator> generators_of(const Program& program);
 // PyTorch has one flag per generator that says "capturing"; it is up only while a random task is being
 // captured. A draw by another thread in that moment throws PyTorch's own error.
 class GraphGenerators {
+  struct Source;
+
  public:
   explicit GraphGenerators(const Program& program);
 
@@ -33,8 +58,9 @@ class GraphGenerators {
     Drawing& operator=(const Drawing&) = delete;
 
    private:
-    GraphGenerators& generators_;
-    std::size_t nth_;  // among the random tasks
+    Source* source_ = nullptr;
+    std::size_t number_ = 0;
+    at::TensorBase outer_seed_ = {}, outer_position_ = {};  // of PyTorch's own graphs, put aside meanwhile
   };
 
   // Once all tasks were captured: orders their draws as recorded.
@@ -48,13 +74,11 @@ class GraphGenerators {
   struct Source {
     at::Generator generator;
     c10::intrusive_ptr<at::CUDAGeneratorState> state;
-    at::Tensor seed, positions;                           // what the graph's kernels read
-    at::TensorBase outer_seed = {}, outer_position = {};  // of PyTorch's own graphs, put aside while drawing
-    at::Tensor starts;                 // by random task: what those recorded before it draw in one launch
-    std::vector<std::int64_t> drawn;   // by random task
+    DrawSequence sequence;
+    at::Tensor seed, positions;        // what the graph's kernels read
+    at::Tensor starts = {};            // by draw
     std::uint64_t drawn_together = 0;  // by one launch
   };
-  std::vector<std::size_t> nth_;  // by task
   std::vector<Source> sources_;
 };
 
@@ -76,8 +100,9 @@ class LaunchedDraws {
  private:
   struct Source {
     at::Generator generator;
-    std::vector<std::uint64_t> drawn;  // by task
-    std::uint64_t position = 0;        // where the task being measured, or the replay, begins
+    DrawSequence sequence;
+    std::uint64_t position = 0;  // where the task being measured, or the replay, begins
+    std::vector<std::int64_t> starts = {};
   };
   std::vector<Source> sources_;
 };

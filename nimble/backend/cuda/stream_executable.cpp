@@ -44,7 +44,7 @@ class StreamExecutable final : public Executable {
       BoundProgram::Lane lane;
       program_.draws().begin();
       const auto issue_task = [&](TaskId task, cudaStream_t on) {
-        if (program_.program().task(task).random) program_.draws().before(task);
+        if (program_.program().task(task).draw) program_.draws().before(task);
         program_.issue(task, on, lane, lender);
       };
       try {

@@ -1,0 +1,128 @@
+#include "nimble/engine/check.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/ScopeExit.h>
+
+#include "nimble/engine/effects.h"
+#include "nimble/torch/record_error.h"
+
+namespace nimble {
+namespace {
+
+// What happens around one part: replayed first, then done again by eager code, then compared.
+class PartCheck {
+ public:
+  PartCheck(Entry& entry, std::size_t index, const Tensors& inputs, const CompileOptions& options,
+            const Publish& publish)
+      : entry_(entry), part_(entry.parts[index]), is_last_(index + 1 == entry.parts.size()) {
+    for (const Buffer& buffer : part_.program->buffers) {
+      if (buffer.kind == BufferKind::kEscaped) escaped_.push_back(buffer.outside);
+    }
+    before_ = OutsideState::save(*part_.program, inputs);
+    try {
+      if (!part_.choice.executable) publish(part_, choose_schedule(part_.program, inputs, before_, options));
+      Executable& executable = *part_.choice.executable;
+      const auto replay = [&] { return observe(replay_from(before_, executable, inputs), Whose::kReplay); };
+      replayed_ = replay();
+      spread_ = measure_spread(part_.program->device(), replay);
+    } catch (const RecordError& error) {
+      failure_ = error.what();
+      refused_ = true;
+    } catch (const std::exception& error) {
+      failure_ = std::string("[nimble::replay] ") + error.what();
+    }
+    // What escaped is nobody's yet but a later part's.
+    before_.restore(is_last_ ? Tensors{} : escaped_);
+  }
+
+  // Asked when eager code has done the same.
+  std::string failure(const Tensors& eager_results) {
+    if (!failure_.empty()) return failure_;
+    const auto differs = replayed_.difference(observe(eager_results, Whose::kEager), spread_);
+    return differs ? *differs + " differs from eager's after a replay" : "";
+  }
+  bool refused() const { return refused_; }
+
+  void undo() const { before_.restore(); }
+
+ private:
+  enum class Whose { kReplay, kEager };
+
+  // Eager code puts new tensors where some escaped to (gradients, attributes), so their values count and not
+  // their memory.
+  Effects observe(const Tensors& results, Whose whose) const {
+    Effects effects = Effects::observe(results, before_, escaped_);
+    const auto add = [&](const char* name, const at::Tensor& recorded, const at::Tensor& now) {
+      effects.add(name, whose == Whose::kReplay ? recorded : now);
+    };
+    if (is_last_) {
+      entry_.gradients.for_each([&](const at::Tensor& leaf, const at::Tensor& recorded) {
+        add("a gradient", recorded, leaf.grad());
+      });
+      if (entry_.guard) {
+        for (const auto& [recorded, now] : entry_.guard->kept()) {
+          add("an attribute that the function sets", recorded, now);
+        }
+      }
+    } else {
+      for (const auto& [leaf, recorded] : part_.gradients) add("a gradient", recorded, leaf.grad());
+    }
+    return effects;
+  }
+
+  Entry& entry_;
+  Part& part_;
+  bool is_last_;
+  Tensors escaped_;
+  OutsideState before_;
+  Effects replayed_;
+  std::optional<Spread> spread_;
+  std::string failure_;
+  bool refused_ = false;
+};
+
+}  // namespace
+
+CheckResult check_against_eager(Entry& entry, const Tensors& inputs, Host& host,
+                                const CompileOptions& options, bool undo, const Publish& publish) {
+  const Gradients gradients_before(entry.gradients.leaves());
+  CheckResult result;
+  std::vector<std::unique_ptr<PartCheck>> checks;
+  const auto begin_part = [&] {
+    checks.push_back(std::make_unique<PartCheck>(entry, checks.size(), inputs, options, publish));
+  };
+  const auto end_part = [&](const Tensors& results) {
+    if (result.failure.empty()) {
+      result.failure = checks.back()->failure(results);
+      result.refused = checks.back()->refused();
+    }
+  };
+  const Host::Pauses pauses{
+      .before = [&](std::size_t) { end_part({}); },
+      .after =
+          [&](std::size_t pause) {
+            if (pause + 1 < entry.parts.size()) begin_part();
+          },
+  };
+  begin_part();
+  const auto put_back = c10::make_scope_exit([&] {
+    if (!undo) return;
+    for (auto check = checks.rbegin(); check != checks.rend(); ++check) (*check)->undo();
+    gradients_before.undo();
+  });
+  {
+    const RecordingScope nothing_inside_is_replayed;
+    result.outputs = host.run(inputs, &pauses);
+  }
+  if (checks.size() != entry.parts.size()) {
+    if (result.failure.empty()) result.failure = "the host did something else in between the next time";
+    return result;
+  }
+  end_part(result.outputs);
+  if (const auto note = host.note(); result.failure.empty() && entry.note && !entry.note->same_as(*note)) {
+    result.failure = "a result that is no tensor was something else the next time";
+  }
+  return result;
+}
+
+}  // namespace nimble

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nimble/backend/executable.h"
+#include "nimble/torch/outside_state.h"
+
+namespace nimble {
+
+// All that a run changes, as values with names that a user understands: its results, tensors outside,
+// generators.
+class Effects {
+ public:
+  // Results, and everything that `places` names, as they are now. Tensors that share memory with one of
+  // `except` are left out.
+  static Effects observe(const Tensors& results, const OutsideState& places,
+                         std::span<const at::Tensor> except = {});
+
+  void add(std::string name, const at::Tensor& value);  // keeps a copy
+
+  // The first value in which another run of the same differs, bit by bit; or, where runs differ by
+  // themselves, by more than that explains.
+  std::optional<std::string> difference(const Effects& other,
+                                        const std::optional<class Spread>& spread) const;
+
+ private:
+  friend class Spread;
+  std::vector<std::pair<std::string, at::Tensor>> values_;
+};
+
+// Replays from the state that `before` holds, and waits until it is done.
+Tensors replay_from(const OutsideState& before, Executable& executable, std::span<const at::Tensor> inputs);
+
+// How much the same replay, done again and again from the same state, differs from itself: some kernels add
+// in any order.
+class Spread {
+ public:
+  explicit Spread(Effects first);
+  void add(const Effects& another);
+
+  bool any() const { return relative_ > 0; }
+  // How far apart two runs may be in the n-th value, whose magnitude is given.
+  double allowed(std::size_t n, double magnitude) const;
+
+ private:
+  Effects first_;
+  std::vector<double> widest_;  // by value
+  double relative_ = 0;         // the widest, relative to the magnitude of its value
+};
+
+// The spread of what `run` does, time after time. Only kernels on a GPU vary, and none where PyTorch is told
+// to be deterministic: there is none then.
+std::optional<Spread> measure_spread(c10::Device device, const std::function<Effects()>& run);
+
+}  // namespace nimble

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "nimble/engine/choose.h"
+#include "nimble/engine/recording.h"
+#include "nimble/engine/signature.h"
+
+namespace nimble {
+
+// A stretch of a program that is replayed in one go. Behind each but the last, the host does something
+// itself.
+struct Part {
+  std::shared_ptr<const Program> program;
+  std::vector<LeafGradient> gradients = {};  // as the host must find them behind this part
+  Choice choice = {};                        // changed under the lock of the cache
+};
+
+// What is known of one signature, and where it stands.
+class Entry {
+ public:
+  enum class State {
+    kUnsettled,   // the call set up something that stays (an optimizer's state): the next is recorded again
+    kRecorded,    // the next call is run both ways
+    kMismatched,  // they differed: the next call is recorded again, to find out why
+    kReady,
+    kEager,
+  };
+
+  explicit Entry(Signature signature) : signature(std::move(signature)) {}
+
+  void adopt(Recording&& recording);
+
+  // Whether the program holds here and now, besides the signature.
+  bool holds() const;
+  bool gradients_hold() const { return gradients.hold(); }
+
+  // False if an argument lies in the memory of an outside tensor and was not there when the program was
+  // recorded, or the other way round.
+  bool separates(std::span<const at::Tensor> inputs) const;
+
+  // Replays all parts, and lets the host do its share between them.
+  Tensors replay(std::span<const at::Tensor> inputs);
+
+  bool is_planned() const { return !parts.empty() && parts.back().choice.executable; }
+
+  const Signature signature;
+  std::atomic<State> state = State::kRecorded;
+  // Set before the entry is shared and never changed after.
+  std::shared_ptr<const Program> program;
+  std::vector<Part> parts;
+  Gradients gradients;
+  std::unique_ptr<OutsideGuard> guard;
+  std::shared_ptr<HostNote> note;
+  std::set<const c10::StorageImpl*> outside_storages;
+  std::string reason;  // why it runs eagerly; changed under the lock of the cache
+  std::mutex replaying;
+  std::atomic<std::uint64_t> replays = 0;
+  int attempts = 1;    // at a recording that can be replayed
+  int mismatches = 0;  // of recordings before this one
+  double record_milliseconds = 0;
+};
+
+}  // namespace nimble

@@ -1,0 +1,117 @@
+#include "nimble/engine/recording.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace nimble {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+thread_local int recording_depth = 0;
+
+// What a first run set up is there at the next.
+constexpr const char* kNotSettled =
+    "[nimble::record] the function made gradients for parameters that were not known before";
+
+// Tensors that were made while recording and have a place outside where a replay can leave them.
+Tensors tensors_with_a_place(const Recording& recording, ProgramBuilder& builder, Host& host) {
+  Tensors kept = recording.gradients.left();
+  for (const auto& gradients : recording.gradients_at_pauses) {
+    for (const auto& [leaf, gradient] : gradients) {
+      if (gradient.defined()) kept.push_back(gradient);
+    }
+  }
+  auto escaped = builder.escaped(recording.outputs);
+  std::erase_if(escaped, [&](const c10::Storage& storage) {
+    return std::any_of(kept.begin(), kept.end(), [&](const at::Tensor& tensor) {
+      return tensor.storage().unsafeGetStorageImpl() == storage.unsafeGetStorageImpl();
+    });
+  });
+  if (!escaped.empty()) {
+    for (at::Tensor& tensor : host.kept(escaped)) kept.push_back(std::move(tensor));
+  }
+  return kept;
+}
+
+void make_program(Recording& recording, ProgramBuilder& builder, Host& host) {
+  recording.leaves = recording.gradients.leaves();
+  for (const at::Tensor& leaf : builder.leaves()) recording.leaves.push_back(leaf);
+  for (const at::Tensor& output : recording.outputs) {
+    recording.wants_grad |= output.grad_fn() != nullptr && !builder.went_backward_from(output);
+  }
+  if (builder.refusal() || recording.wants_grad) return;
+  const bool all_known = recording.gradients.recorded(builder);
+  recording.gradients_at_pauses = builder.gradients_at_pauses();
+  const Tensors kept = tensors_with_a_place(recording, builder, host);
+  auto program = std::make_shared<Program>(builder.finish(recording.outputs, kept));
+  if (builder.refusal()) return;
+  if (!all_known) {
+    recording.refusal = kNotSettled;
+    recording.may_pass = true;
+    return;
+  }
+  backend_for(program->device()).check(*program);
+  recording.guard = host.watch(*program);
+  recording.note = host.note();
+  recording.program = std::move(program);
+}
+
+}  // namespace
+
+bool is_recording() { return recording_depth > 0; }
+RecordingScope::RecordingScope() { ++recording_depth; }
+RecordingScope::~RecordingScope() { --recording_depth; }
+
+Recording record(const Tensors& inputs, Host& host, OnRefusal on_refusal, bool undoable,
+                 const Tensors& leaves) {
+  const auto start = Clock::now();
+  const bool throws = on_refusal == OnRefusal::kThrow;
+  const Tensors outside = host.outside();
+  Recording recording;
+  ProgramBuilder builder(
+      inputs, throws ? ProgramBuilder::OnRefusal::kThrow : ProgramBuilder::OnRefusal::kRemember, outside);
+  if (undoable) builder.keep_before_change(&recording.undo);
+  Tensors known = leaves;
+  known.insert(known.end(), outside.begin(), outside.end());
+  recording.gradients = Gradients(known);
+  const Gradients before = recording.gradients;
+  const auto undo = [&] {
+    if (!undoable) return;
+    recording.undo.restore();
+    before.undo();
+  };
+  try {
+    cpu_backend().watch_allocations();
+    if (cuda_available()) cuda_backend().watch_allocations();
+    // Autocast keeps casted weights for a while; a recording must see them made, and must not see them kept.
+    at::autocast::clear_cache();
+    {
+      const RecordingScope scope;
+      recording.outputs = host.record(inputs, builder);
+    }
+    at::autocast::clear_cache();
+    make_program(recording, builder, host);
+  } catch (const RecordError& error) {
+    if (throws) {
+      undo();
+      throw;
+    }
+    recording.refusal = error.what();
+  } catch (...) {
+    undo();
+    throw;
+  }
+  undo();
+  if (builder.refusal()) {
+    recording.refusal = builder.refusal()->message();
+    recording.may_pass = builder.refusal()->may_pass;
+  }
+  recording.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  return recording;
+}
+
+}  // namespace nimble

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nimble/engine/gradients.h"
+#include "nimble/engine/host.h"
+#include "nimble/torch/outside_state.h"
+
+namespace nimble {
+
+// One run of the user's function that was watched.
+struct Recording {
+  Tensors outputs;
+  std::shared_ptr<const Program> program;  // null if refused
+  std::unique_ptr<OutsideGuard> guard;
+  std::shared_ptr<HostNote> note;
+  Tensors leaves;  // parameters that turned up, in this run or before
+  Gradients gradients;
+  // By pause: the gradients that the host found there.
+  std::vector<std::vector<LeafGradient>> gradients_at_pauses;
+  std::string refusal;
+  bool may_pass = false;    // the refusal: the next call is worth another try
+  OutsideState undo;        // what to put back if this was no real call
+  bool wants_grad = false;  // the results are part of an autograd graph that nobody went back through
+  double milliseconds = 0;
+};
+
+enum class OnRefusal { kThrow, kReturn };
+
+// Runs the user's function once, eagerly, and watches it. `leaves` are parameters known from earlier runs.
+// With `undoable`, everything that the run changes outside is kept in `undo`. Throws what the function
+// throws, and RecordError where it cannot be replayed and `on_refusal` says so; either way nothing stays
+// changed if `undoable`.
+Recording record(const Tensors& inputs, Host& host, OnRefusal on_refusal, bool undoable,
+                 const Tensors& leaves);
+
+// True on a thread that is recording or checking: a compiled function called there runs its own function, so
+// that the outer recording sees its operators and the check compares with eager alone.
+bool is_recording();
+
+class RecordingScope {
+ public:
+  RecordingScope();
+  ~RecordingScope();
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
+};
+
+}  // namespace nimble
