@@ -1,0 +1,149 @@
+"""What is different about training on a GPU: scalers, capturable optimizers, data that is still on the host."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support import replay
+from torch import nn
+from torch.nn import functional as F
+from torch.optim import SGD, Adam
+from training.steps import assert_same_story
+from training.workbench import batches, gradients, small_model, step_of, weights
+
+import nimble
+
+pytestmark = pytest.mark.gpu
+
+
+def on_gpu(count: int):
+    for x, y in batches(count):
+        yield x.cuda(), y.cuda()
+
+
+def scaled_step(model, optimizer, scaler, clip: bool):
+    def step(x, y):
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.float16):
+            loss = F.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        if clip:
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach()
+
+    return step
+
+
+class TestScaler:
+    @pytest.mark.parametrize("clip", [False, True], ids=["unclipped", "clipped"])
+    @pytest.mark.parametrize("cls", [SGD, Adam])
+    def test_steps_that_overflow_are_left_out_without_asking_the_host(self, cls, clip):
+        def story(compiler):
+            model = small_model().cuda()
+            optimizer = cls(model.parameters(), lr=0.01, fused=True)
+            # So large a scale overflows at first, and grows back soon.
+            scaler = torch.amp.GradScaler("cuda", init_scale=2.0**24, growth_interval=3)
+            step = compiler(scaled_step(model, optimizer, scaler, clip))
+            seen = []
+            for batch in on_gpu(30):
+                seen += [step(*batch), weights(model), scaler.get_scale()]
+            return seen, optimizer.state_dict()
+
+        assert_same_story(story, replays=20)
+
+    def test_without_a_fused_optimizer_it_is_refused_and_told_of_fused(self):
+        def story(compiler):
+            model = small_model().cuda()
+            optimizer = SGD(model.parameters(), lr=0.01)
+            scaler = torch.amp.GradScaler("cuda", init_scale=2.0**24, growth_interval=3)
+            step = compiler(scaled_step(model, optimizer, scaler, clip=False))
+            return [step(*batch) for batch in on_gpu(10)], weights(model), scaler.state_dict()
+
+        with pytest.warns(nimble.FallbackWarning, match="fused=True"):
+            assert_same_story(story, replays=0)
+
+
+class TestOptimizers:
+    @pytest.mark.parametrize("options", [{"capturable": True}, {"fused": True}], ids=["capturable", "fused"])
+    def test_a_rate_on_the_device_is_read_at_every_replay(self, options):
+        def story(compiler):
+            model = small_model().cuda()
+            rate = torch.tensor(0.01, device="cuda")
+            step = compiler(step_of(model, Adam(model.parameters(), lr=rate, **options)))
+            seen = []
+            for batch in on_gpu(20):
+                step(*batch)
+                rate.mul_(0.9)
+                seen.append(weights(model))
+            return seen
+
+        assert_same_story(story, replays=14)
+
+    def test_one_that_counts_on_the_host_runs_after_the_replay(self):
+        def story(compiler):
+            model = small_model().cuda()
+            optimizer = Adam(model.parameters(), lr=0.01)
+            step = compiler(step_of(model, optimizer))
+            seen = []
+            for batch in on_gpu(20):
+                seen += [step(*batch), gradients(model), weights(model)]
+            return seen, optimizer.state_dict()
+
+        assert_same_story(story, replays=14)
+
+
+class TestStreams:
+    def test_a_step_on_a_stream_of_the_users(self):
+        def story(compiler):
+            model = small_model().cuda()
+            step = compiler(step_of(model, SGD(model.parameters(), lr=0.1, momentum=0.9)))
+            stream = torch.cuda.Stream()
+            seen = []
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for batch in on_gpu(12):
+                    seen += [step(*batch), gradients(model)]
+            torch.cuda.current_stream().wait_stream(stream)
+            return seen, weights(model)
+
+        assert_same_story(story, replays=6)
+
+    def test_many_steps_without_waiting_for_the_gpu(self):
+        def story(compiler):
+            model = nn.Sequential(nn.Linear(4, 256), nn.Dropout(0.2), nn.ReLU(), nn.Linear(256, 3)).cuda()
+            step = compiler(step_of(model, SGD(model.parameters(), lr=0.1, momentum=0.9)))
+            losses = [step(*batch) for batch in list(on_gpu(20)) * 10]
+            return torch.stack(losses), weights(model)
+
+        assert_same_story(story, replays=190)
+
+
+def test_version_counters_know_of_a_replayed_step():
+    model = small_model().cuda()
+    step = nimble.compile(step_of(model, SGD(model.parameters(), lr=0.1, momentum=0.9)))
+    for batch in on_gpu(5):
+        step(*batch)
+    saves_the_weight = model[0].weight.square().sum()
+    replay(step, *next(on_gpu(1)))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        saves_the_weight.backward()
+
+
+def test_a_compiled_module_in_an_ordinary_loop():
+    def story(compiler):
+        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 3)).cuda()
+        fast = compiler(model)
+        optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
+        seen = []
+        for x, y in on_gpu(10):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(fast(x), y)
+            loss.backward()
+            optimizer.step()
+            seen += [loss, gradients(model)]
+        return seen, weights(model)
+
+    assert_same_story(story, replays=6)

@@ -1,0 +1,308 @@
+"""What changes between two steps is noticed by the very next one: rates, optimizers, parameters, loaded states."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+from support import assert_same
+from torch import nn
+from torch.nn import functional as F
+from torch.optim import SGD, Adam, AdamW
+from torch.optim.lr_scheduler import StepLR
+from training.steps import assert_same_story
+from training.workbench import batches, gradients, momentum, small_model, step_of, weights
+
+import nimble
+
+OPTIMIZERS = {
+    "sgd": lambda p: SGD(p, lr=0.1, momentum=0.9),
+    "sgd_fused": lambda p: SGD(p, lr=0.1, momentum=0.9, fused=True),
+    "adam": lambda p: Adam(p, lr=0.01),
+    "adam_fused": lambda p: Adam(p, lr=0.01, fused=True),
+}
+every_optimizer = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+
+
+class TestSettingsOfAnOptimizer:
+    @every_optimizer
+    @pytest.mark.parametrize(("setting", "value"), [("lr", 0.02), ("weight_decay", 0.3)])
+    def test_a_new_value_counts_at_once(self, make, setting, value):
+        def story(compiler):
+            model = small_model()
+            optimizer = make(model.parameters())
+            step = compiler(step_of(model, optimizer))
+            seen = []
+            for number, batch in enumerate(batches(24)):
+                if number == 8:
+                    optimizer.param_groups[0][setting] = value
+                step(*batch)
+                seen.append(weights(model))
+            return seen
+
+        assert_same_story(story, replays=12)
+
+    def test_a_value_may_go_back_and_forth(self):
+        def story(compiler):
+            model = small_model()
+            optimizer = momentum(model)
+            step = compiler(step_of(model, optimizer))
+            seen = []
+            for number, batch in enumerate(batches(24)):
+                optimizer.param_groups[0]["lr"] = 0.1 if number % 4 < 2 else 0.05
+                step(*batch)
+                seen.append(weights(model))
+            return seen
+
+        assert_same_story(story)
+
+    @every_optimizer
+    def test_a_scheduler_in_the_loop(self, make):
+        def story(compiler):
+            model = small_model()
+            optimizer = make(model.parameters())
+            scheduler = StepLR(optimizer, step_size=1, gamma=0.9)
+            step = compiler(step_of(model, optimizer))
+            seen = []
+            for batch in batches(20):
+                step(*batch)
+                scheduler.step()
+                seen.append(weights(model))
+            return seen
+
+        assert_same_story(story, replays=12)
+
+    @every_optimizer
+    def test_a_scheduler_inside_the_step_is_never_frozen(self, make):
+        """Its count is a number on the host: replays alone would go on with one rate for ever."""
+
+        def story(compiler):
+            model = small_model()
+            optimizer = make(model.parameters())
+            scheduler = StepLR(optimizer, step_size=3, gamma=0.5)
+            train = step_of(model, optimizer)
+
+            def step(x, y):
+                loss = train(x, y)
+                scheduler.step()
+                return loss
+
+            step = compiler(step)
+            seen = []
+            for batch in batches(12):
+                step(*batch)
+                seen += [weights(model), scheduler.get_last_lr(), scheduler.last_epoch]
+            return seen
+
+        assert_same_story(story, replays=0)
+
+    @pytest.mark.parametrize("cls", [SGD, Adam, AdamW])
+    def test_a_rate_that_is_a_tensor_is_read_at_every_replay(self, cls):
+        def story(compiler):
+            model = small_model()
+            rate = torch.tensor(0.05)
+            optimizer = cls(model.parameters(), lr=rate, fused=True)
+            step = compiler(step_of(model, optimizer))
+            seen = []
+            for batch in batches(30):
+                step(*batch)
+                rate.mul_(0.9)
+                seen.append(weights(model))
+            return seen
+
+        assert_same_story(story, replays=24)
+
+    def test_two_groups_have_settings_of_their_own(self):
+        def story(compiler):
+            model = small_model()
+            groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.01}]
+            optimizer = SGD(groups, lr=0.1, momentum=0.9)
+            step = compiler(step_of(model, optimizer))
+            for number, batch in enumerate(batches(20)):
+                if number == 8:
+                    optimizer.param_groups[1]["lr"] = 0.5
+                step(*batch)
+            return weights(model)
+
+        assert_same_story(story, replays=8)
+
+
+class TestOptimizers:
+    def test_one_that_is_swapped_in_the_closure(self):
+        def story(compiler):
+            model = small_model()
+            optimizer = momentum(model)
+
+            def step(x, y):
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+                return loss
+
+            step = compiler(step)
+            seen = []
+            for number, batch in enumerate(batches(20)):
+                if number == 8:
+                    optimizer = SGD(model.parameters(), lr=0.5)
+                step(*batch)
+                seen.append(weights(model))
+            return seen
+
+        assert_same_story(story, replays=8)
+
+    def test_one_that_is_swapped_in_an_object(self):
+        class Trainer:
+            def __init__(self):
+                self.model = small_model()
+                self.optimizer = momentum(self.model)
+
+            def step(self, x, y):
+                self.optimizer.zero_grad()
+                loss = F.cross_entropy(self.model(x), y)
+                loss.backward()
+                self.optimizer.step()
+                return loss
+
+        def story(compiler):
+            trainer = Trainer()
+            step = compiler(trainer.step)
+            seen = []
+            for number, batch in enumerate(batches(20)):
+                if number == 8:
+                    trainer.optimizer = SGD(trainer.model.parameters(), lr=0.5)
+                step(*batch)
+                seen.append(weights(trainer.model))
+            return seen
+
+        assert_same_story(story, replays=8)
+
+    def test_a_group_that_is_added(self):
+        def story(compiler):
+            model = small_model()
+            optimizer = SGD(model[0].parameters(), lr=0.1, momentum=0.9)
+            step = compiler(step_of(model, optimizer))
+            seen = []
+            for number, batch in enumerate(batches(20)):
+                if number == 8:
+                    optimizer.add_param_group({"params": model[2].parameters(), "lr": 0.01})
+                step(*batch)
+                seen.append(weights(model))
+            return seen
+
+        assert_same_story(story, replays=8)
+
+    def test_state_that_is_dropped_begins_anew(self):
+        def story(compiler):
+            model = small_model()
+            optimizer = momentum(model)
+            step = compiler(step_of(model, optimizer))
+            seen = []
+            for number, batch in enumerate(batches(20)):
+                if number == 8:
+                    optimizer.state.clear()
+                step(*batch)
+                seen.append(weights(model))
+            return seen
+
+        assert_same_story(story, replays=8)
+
+
+class TestParameters:
+    def test_one_that_is_added_after_recording(self):
+        class Growing(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = small_model()
+                self.register_parameter("shift", None)
+
+            def forward(self, x):
+                logits = self.body(x)
+                return logits if self.shift is None else logits + self.shift
+
+        def story(compiler):
+            model = Growing()
+            optimizer = momentum(model)
+            step = compiler(step_of(model, optimizer))
+            seen = []
+            for number, batch in enumerate(batches(20)):
+                if number == 8:
+                    model.shift = nn.Parameter(torch.ones(3))
+                    optimizer.add_param_group({"params": [model.shift]})
+                step(*batch)
+                seen.append(weights(model))
+            return seen, gradients(model)
+
+        assert_same_story(story, replays=8)
+
+    def test_one_that_is_frozen_and_thawed(self):
+        def story(compiler):
+            model = small_model()
+            step = compiler(step_of(model, SGD(model.parameters(), lr=0.1)))
+            seen = []
+            for number, batch in enumerate(batches(30)):
+                model[0].weight.requires_grad_(not 10 <= number < 20)
+                step(*batch)
+                seen += [weights(model), gradients(model)]
+            return seen
+
+        assert_same_story(story, replays=12)
+
+    def test_one_that_is_written_in_place(self):
+        def story(compiler):
+            model = small_model()
+            step = compiler(step_of(model, momentum(model)))
+            seen = []
+            for number, batch in enumerate(batches(12)):
+                step(*batch)
+                if number % 3 == 0:
+                    with torch.no_grad():
+                        model[0].weight.clamp_(-0.1, 0.1)
+                seen.append(weights(model))
+            return seen
+
+        assert_same_story(story, replays=8)
+
+
+class TestCheckpoints:
+    @every_optimizer
+    def test_going_back_to_a_saved_state_gives_the_same_continuation(self, make):
+        def story(compiler):
+            model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.3), nn.Linear(6, 3))
+            optimizer = make(model.parameters())
+            step = compiler(step_of(model, optimizer))
+            seen = [step(*batch) for batch in batches(8)]
+            file = io.BytesIO()
+            torch.save([model.state_dict(), optimizer.state_dict(), torch.get_rng_state()], file)
+            first = [step(*batch) for batch in batches(8, first=8)]
+            file.seek(0)
+            of_model, of_optimizer, generator = torch.load(file)
+            model.load_state_dict(of_model)
+            optimizer.load_state_dict(of_optimizer)
+            torch.set_rng_state(generator)
+            again = [step(*batch) for batch in batches(8, first=8)]
+            assert_same([loss.detach() for loss in again], [loss.detach() for loss in first])
+            return seen, first, again, weights(model)
+
+        assert_same_story(story, replays=12)
+
+    def test_a_fresh_program_goes_on_where_the_saved_one_was(self):
+        def build():
+            model = small_model()
+            optimizer = momentum(model)
+            return model, optimizer, nimble.compile(step_of(model, optimizer))
+
+        model, optimizer, step = build()
+        for batch in batches(8):
+            step(*batch)
+        saved = copy.deepcopy([model.state_dict(), optimizer.state_dict()])
+        expected = [step(*batch).detach() for batch in batches(8, first=8)]
+        other, other_optimizer, other_step = build()
+        other.load_state_dict(saved[0])
+        other_optimizer.load_state_dict(saved[1])
+        actual = [other_step(*batch).detach() for batch in batches(8, first=8)]
+        assert_same(actual, expected)
+        assert_same(weights(other), weights(model))
+        assert step.stats["replays"] >= 10, step.explain()
