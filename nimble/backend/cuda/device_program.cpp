@@ -23,6 +23,21 @@ ExecutionPlan on_device(ExecutionPlan plan) {
   return plan;
 }
 
+// By buffer: how far its first byte lies behind a multiple of 512. PyTorch's own storages begin at one,
+// foreign memory (from_blob) anywhere, and only an example can tell.
+std::vector<std::uint64_t> misalignments(const Program& program, std::span<const at::Tensor> examples) {
+  std::vector<std::uint64_t> misaligned(program.buffers.size(), 0);
+  if (examples.size() != program.inputs.size()) return misaligned;
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    const TensorRef& ref = program.inputs[i];
+    if (!examples[i].is_cuda()) continue;
+    const auto address = reinterpret_cast<std::uintptr_t>(examples[i].const_data_ptr());
+    const auto shift = static_cast<std::uint64_t>(ref.offset) * c10::elementSize(ref.dtype);
+    misaligned[ref.buffer.index()] = (address - shift) % kAlignment;
+  }
+  return misaligned;
+}
+
 // The bytes of each buffer that anybody looks at: an input may be a small part of a large storage.
 std::vector<ByteRange> seen_ranges(const Program& program) {
   std::vector<ByteRange> seen(program.buffers.size());
@@ -70,6 +85,7 @@ DeviceProgram::DeviceProgram(ExecutionPlan plan, BindOptions options)
       bound_(plan_.program, addresses()),
       scalars_(program()),
       draws_(program()) {
+  options_.example_inputs.clear();  // they were the caller's, and all that was asked of them is known now
   scalars_.place(bound_);
   find_input_copies();
   // Whoever had this memory before may still be using it, on the stream on which it was given to us.
@@ -86,6 +102,7 @@ DeviceProgram::~DeviceProgram() {
 
 std::vector<DeviceProgram::Place> DeviceProgram::place_inputs_and_results() {
   const std::vector<ByteRange> seen = seen_ranges(program());
+  const std::vector<std::uint64_t> misaligned = misalignments(program(), options_.example_inputs);
   std::vector<Place> places;
   std::uint64_t end = arena_bytes_;
   for (std::uint32_t b = 0; b < program().buffers.size(); ++b) {
@@ -95,8 +112,11 @@ std::vector<DeviceProgram::Place> DeviceProgram::place_inputs_and_results() {
     if ((!input && !result) || buffer.device != device_ || buffer.bytes == 0) continue;
     const ByteRange range = input ? seen[b] : ByteRange{0, buffer.bytes};
     if (range.empty()) continue;
-    places.push_back({BufferId{b}, end, range});
-    end += align(range.end - range.begin);
+    // Kernels are chosen by how their arguments are aligned, so an input lies here as it does at the
+    // caller's.
+    const std::uint64_t shift = (misaligned[b] + range.begin) % kAlignment;
+    places.push_back({BufferId{b}, align(end) + shift, range});
+    end = places.back().offset + range.end - range.begin;
   }
   return places;
 }
