@@ -10,6 +10,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "nimble/backend/cuda/capture_refusal.h"
 #include "nimble/torch/outside_state.h"
 
 namespace nimble::cuda {
@@ -60,9 +61,7 @@ void copy(void* destination, const void* source, std::size_t bytes, cudaStream_t
 }
 
 void refuse_in_a_capture(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
-  if (status == cudaStreamCaptureStatusNone) return;
+  if (!is_captured(stream)) return;
   throw Error(
       "[nimble::replay] called while the current stream is being captured into another CUDA graph. Call it "
       "outside of that capture: it is a graph of its own already");
@@ -223,8 +222,8 @@ void DeviceProgram::issue(TaskId id, cudaStream_t stream, BoundProgram::Lane& la
                           const BlasWorkspaces::Lender& lender) {
   const auto current = c10::cuda::getStreamFromExternal(stream, device_.index());
   const c10::cuda::CUDAStreamGuard on_stream(current);
+  const Task& task = program().task(id);
   const auto fail = [&](const std::string& reason) {
-    const Task& task = program().task(id);
     throw Error("[nimble::cuda] " + task_name(program(), id) + " (" + task.op.operator_name().name + ")" +
                 (task.where.empty() ? "" : " at " + task.where) + " failed while it was issued: " + reason);
   };
@@ -232,9 +231,15 @@ void DeviceProgram::issue(TaskId id, cudaStream_t stream, BoundProgram::Lane& la
     if (options_.before_task) options_.before_task(id);
     const BlasWorkspaces::Lender::Loan workspace(lender, id, stream);
     bound_.run(id, lane);
+  } catch (const Error& error) {  // ours: the results look otherwise than recorded
+    fail(error.what());
+  } catch (const c10::OutOfMemoryError& error) {  // nothing that the operator does at every capture
+    fail(error.what_without_backtrace());
   } catch (const c10::Error& error) {
+    if (is_captured(stream)) refuse_in_graph(task, error.what_without_backtrace());
     fail(error.what_without_backtrace());
   } catch (const std::exception& error) {
+    if (is_captured(stream)) refuse_in_graph(task, error.what());
     fail(error.what());
   }
 }
@@ -274,6 +279,19 @@ void DeviceProgram::warm_up() {
   bound_.release_given();
   if (!workspaces_ || workspaces_->needs() != needs) {
     workspaces_ = std::make_shared<const BlasWorkspaces>(plan_, std::move(needs), device_);
+  }
+}
+
+void DeviceProgram::settle_libraries(std::span<const at::Tensor> inputs, cudaStream_t stream) {
+  constexpr int kAttempts = 5;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    static_cast<void>(cudaGetLastError());
+    try {
+      copy_in(inputs, stream);
+      return warm_up();
+    } catch (const std::exception&) {
+      // Told us, and so nobody else.
+    }
   }
 }
 

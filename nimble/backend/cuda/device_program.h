@@ -37,7 +37,14 @@ class DeviceProgram {
   void warm_up();
   bool is_warm() const { return workspaces_ != nullptr; }
 
-  // Issues one task on `stream`. Errors name the task, its operator and the user's source line.
+  // After a failed capture. A library that failed in it (cuSOLVER, say) is bound to a stream that is gone,
+  // and its own copy of the CUDA runtime, whose last error nobody else can clear, would tell the next caller
+  // on this thread of it. So the program is run here again, on the current stream, until nothing fails any
+  // more.
+  void settle_libraries(std::span<const at::Tensor> inputs, cudaStream_t stream);
+
+  // Issues one task on `stream`. Errors name the task, its operator and the user's source line. What an
+  // operator throws while the stream is captured becomes a refusal, RecordError.
   void issue(TaskId task, cudaStream_t stream, BoundProgram::Lane& lane,
              const BlasWorkspaces::Lender& lender);
 
