@@ -238,33 +238,4 @@ void point_inputs(BoundProgram& bound, std::span<const at::Tensor> inputs) {
   }
 }
 
-Tensors collect_outputs(const Program& program, std::span<const at::Tensor> inputs,
-                        ResultStorage result_storage) {
-  Tensors outputs;
-  outputs.reserve(program.outputs.size());
-  for (const Output& output : program.outputs) {
-    if (output.same_as_input) {
-      outputs.push_back(inputs[*output.same_as_input]);
-    } else if (output.same_as_output) {
-      outputs.push_back(outputs[*output.same_as_output]);
-    } else if (output.outside.defined()) {
-      outputs.push_back(output.outside);
-    } else {
-      const BufferId id = output.ref.buffer;
-      const Buffer& buffer = program.buffer(id);
-      if (buffer.kind == BufferKind::kInput) {
-        const auto source = std::find_if(program.inputs.begin(), program.inputs.end(),
-                                         [&](const TensorRef& input) { return input.buffer == id; });
-        const at::Tensor& input = inputs[source - program.inputs.begin()];
-        TensorRef ref = output.ref;
-        ref.offset += input.storage_offset() - source->offset;
-        outputs.push_back(materialize(ref, input.storage()));
-      } else {
-        outputs.push_back(materialize(output.ref, result_storage(id)));
-      }
-    }
-  }
-  return outputs;
-}
-
 }  // namespace nimble

@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 
@@ -82,13 +84,16 @@ DeviceProgram::DeviceProgram(ExecutionPlan plan, BindOptions options)
                           : places_.back().offset + places_.back().range.end - places_.back().range.begin,
           device_)),
       bound_(plan_.program, addresses()),
+      outputs_(plan_.program),
       scalars_(program()),
       draws_(program()) {
   options_.example_inputs.clear();  // they were the caller's, and all that was asked of them is known now
   scalars_.place(bound_);
   find_input_copies();
   // Whoever had this memory before may still be using it, on the stream on which it was given to us.
-  done_.record(c10::cuda::getCurrentCUDAStream(device_.index()));
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_.index());
+  done_.record(stream);
+  last_stream_ = id_of(stream);
 }
 
 DeviceProgram::~DeviceProgram() {
@@ -148,6 +153,7 @@ void DeviceProgram::find_input_copies() {
     if (std::find(copied.begin(), copied.end(), ref) != copied.end()) continue;
     copied.push_back(ref);
     InputCopy copy{.input = i, .place = materialize(ref, bound_.storage_of(ref.buffer))};
+    copy.address = copy.place.mutable_data_ptr();
     copy.bytes = range.end - range.begin;
     copy.in_one_piece = copy.place.is_non_overlapping_and_dense() ||
                         at::has_internal_overlap(copy.place) == at::MemOverlap::Yes;
@@ -160,7 +166,7 @@ void DeviceProgram::copy_in(std::span<const at::Tensor> inputs, cudaStream_t str
   for (const InputCopy& copied : input_copies_) {
     const at::Tensor& input = inputs[copied.input];
     if (copied.in_one_piece && input.is_cuda()) {
-      copy(copied.place.mutable_data_ptr(), input.const_data_ptr(), copied.bytes, stream);
+      copy(copied.address, input.const_data_ptr(), copied.bytes, stream);
     } else {
       // PyTorch's own copy keeps pinned host memory from being reused before it has been read.
       const at::NoGradGuard no_grad;
@@ -174,47 +180,37 @@ Tensors DeviceProgram::copy_out(std::span<const at::Tensor> inputs, cudaStream_t
     if (!copied.written) continue;
     const at::Tensor& input = inputs[copied.input];
     if (copied.in_one_piece) {
-      copy(input.mutable_data_ptr(), copied.place.const_data_ptr(), copied.bytes, stream);
+      copy(input.mutable_data_ptr(), copied.address, copied.bytes, stream);
     } else {
       const at::NoGradGuard no_grad;
       input.detach().copy_(copied.place);
     }
   }
-  std::vector<std::pair<BufferId, c10::Storage>> fresh;
-  Tensors outputs =
-      collect_outputs(program(), inputs, [&](BufferId id) { return result_storage(id, fresh, stream); });
+  Tensors outputs = outputs_.collect(inputs, [&](BufferId id) { return result_storage(id, stream); });
   bound_.bump_versions(inputs);
   return outputs;
 }
 
-c10::Storage DeviceProgram::result_storage(BufferId id, std::vector<std::pair<BufferId, c10::Storage>>& fresh,
-                                           cudaStream_t stream) {
-  // Outputs that share memory share its copy as well.
-  const auto known =
-      std::find_if(fresh.begin(), fresh.end(), [&](const auto& entry) { return entry.first == id; });
-  if (known != fresh.end()) return known->second;
+c10::Storage DeviceProgram::result_storage(BufferId id, cudaStream_t stream) const {
   const Buffer& buffer = program().buffer(id);
   const c10::Storage& own = bound_.storage_of(id);
   if (buffer.kind == BufferKind::kExternal) return own;
-  c10::Storage result;
-  if (buffer.bytes == 0) {
-    result = at::empty({0}, at::TensorOptions(buffer.device).dtype(at::kByte)).storage();
-  } else if (options_.alias_outputs) {
+  if (options_.alias_outputs && buffer.bytes > 0) {
     if (buffer.outside.defined()) return own;
     // The arena lives as long as anybody looks at a result in it.
-    result = c10::Storage(
-        c10::Storage::use_byte_size_t(), buffer.bytes,
-        c10::DataPtr(own.mutable_data(), new std::shared_ptr<Arena>(arena_), &keep_alive, device_));
-  } else {
-    const auto bytes = static_cast<std::int64_t>(buffer.bytes);
-    result = at::empty({bytes}, at::TensorOptions(buffer.device).dtype(at::kByte)).storage();
-    if (buffer.device.is_cuda()) {
-      copy(result.mutable_data(), own.data(), buffer.bytes, stream);
-    } else {
-      std::memcpy(result.mutable_data(), own.data(), buffer.bytes);
-    }
+    return {c10::Storage::use_byte_size_t(), buffer.bytes,
+            c10::DataPtr(own.mutable_data(), new std::shared_ptr<Arena>(arena_), &keep_alive, device_)};
   }
-  fresh.emplace_back(id, result);
+  // As at::empty does it, without the way through the dispatcher.
+  c10::Allocator* allocator =
+      buffer.device.is_cuda() ? c10::cuda::CUDACachingAllocator::get() : c10::GetCPUAllocator();
+  c10::Storage result(c10::Storage::use_byte_size_t(), buffer.bytes, allocator, /*resizable=*/true);
+  if (buffer.bytes == 0) return result;
+  if (buffer.device.is_cuda()) {
+    copy(result.mutable_data(), own.data(), buffer.bytes, stream);
+  } else {
+    std::memcpy(result.mutable_data(), own.data(), buffer.bytes);
+  }
   return result;
 }
 
@@ -297,12 +293,15 @@ void DeviceProgram::settle_libraries(std::span<const at::Tensor> inputs, cudaStr
 
 DeviceProgram::Use::Use(DeviceProgram& program, cudaStream_t stream) : program_(program), stream_(stream) {
   refuse_in_a_capture(stream);
-  program_.done_.make_wait(stream_);
+  // On the stream of the use before, this one comes after it anyway.
+  id_ = id_of(stream_);
+  if (id_ != program_.last_stream_) program_.done_.make_wait(stream_);
 }
 
 DeviceProgram::Use::~Use() {
   try {
     program_.done_.record(stream_);
+    program_.last_stream_ = id_;
   } catch (const Error&) {
     // The device is in error, which whatever is asked of it next will say.
   }

@@ -33,8 +33,10 @@ class GraphExecutable final : public Executable {
   }
 
   Tensors replay(std::span<const at::Tensor> inputs) override {
-    const c10::cuda::CUDAGuard on_device(program_.device());
-    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+    // Nearly always it is the current device already, and then there is nothing to put back.
+    c10::cuda::OptionalCUDAGuard on_device;
+    if (c10::cuda::current_device() != program_.device().index()) on_device.set_device(program_.device());
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(program_.device().index());
     const DeviceProgram::Use use(program_, stream);
     program_.copy_in(inputs, stream);
     const bool scalars_changed = program_.update_scalars(inputs);
