@@ -4,12 +4,14 @@
 
 Writes cuda.json and cuda.md to the folder (build/benchmarks). Everybody gets the same weights, inputs and settings:
 float32 with TF32 convolutions (or --half), cudnn.benchmark on. Results are compared with eager's, bit by bit, before
-anything is timed.
+anything is timed. Memory is what each would need in a process of its own: PyTorch's cuBLAS workspaces, which it keeps
+from one graph to the next, are let go of before each graph is captured, as is everything of the model before.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import subprocess
 import sys
@@ -59,6 +61,8 @@ class OneStreamGraph:
 
     def __init__(self, model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]):
         torch.cuda.synchronize()
+        # PyTorch keeps a cuBLAS workspace for the stream of captures, so only the first graph's pool would hold one.
+        torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
         before = torch.cuda.memory_reserved()
         start = time.perf_counter()
@@ -87,6 +91,17 @@ def host_microseconds(run: Callable[[], object], calls: int = 50) -> float:
         run()
         times.append((time.perf_counter() - start) * 1e6)
     return sorted(times)[calls // 2]
+
+
+def host_time_from_cpp() -> dict[str, float]:
+    """Of benchmarks/cuda/host_time.cpp, where it was built: what a call costs without Python."""
+    program = Path("build/benchmarks/cuda/bench_cuda_host_time")
+    if not program.exists():
+        return {}
+    result = subprocess.run([program], capture_output=True, text=True)
+    if result.returncode:
+        raise SystemExit(f"{program}: {result.stderr}")
+    return json.loads(result.stdout)
 
 
 def active_share(run: Callable[[], object], runs: int = 20) -> float:
@@ -226,6 +241,14 @@ def table(report: dict) -> str:
             *(f"{active[key]:.0%}" if key in active else "–" for key in ("eager", "nimble")),
         ]
         lines.append("| " + " | ".join(cells) + " |")
+    if host := report["host_time_from_cpp"]:
+        lines += [
+            "",
+            f"From C++ one call of {host['kernels']} small kernels keeps the host busy for "
+            f"{host['call_microseconds']:.1f} µs ({host['call_with_shared_results_microseconds']:.1f} µs if results "
+            f"may be overwritten by the next call), a bare cudaGraphLaunch of them for "
+            f"{host['graph_launch_microseconds']:.1f} µs.",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -247,7 +270,12 @@ def main() -> None:
         return print_active_shares(names, arguments.half)
     arguments.out.mkdir(parents=True, exist_ok=True)
     suffix = "_half" if arguments.half else ""
-    report: dict = {"machine": machine(), "command": "make bench-cuda", "rows": []}
+    report: dict = {
+        "machine": machine(),
+        "command": "make bench-cuda",
+        "rows": [],
+        "host_time_from_cpp": host_time_from_cpp(),
+    }
 
     def write() -> None:  # after every model, so that nothing measured is lost
         (arguments.out / f"cuda{suffix}.json").write_text(json.dumps(report, indent=1))
@@ -255,6 +283,7 @@ def main() -> None:
 
     for name in track(names, description="timing"):
         report["rows"].append(measure(name, arguments.half, 0.5 if arguments.quick else 1.0))
+        gc.collect()  # modules and compiled functions refer to each other
         torch.cuda.empty_cache()
         write()
     if not arguments.quick:

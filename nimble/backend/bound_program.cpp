@@ -7,6 +7,18 @@
 
 namespace nimble {
 
+namespace {
+
+// PyTorch's own kernels take Tensor?[] as a list and all others as a view of its elements. What kernels from
+// elsewhere take is up to them.
+bool hands_over_list(const c10::OperatorHandle& op, const c10::IValue& argument) {
+  if (!argument.isList()) return false;
+  const bool of_optionals = argument.toList().elementType()->kind() == c10::TypeKind::OptionalType;
+  return of_optionals || op.operator_name().getNamespace() != "aten";
+}
+
+}  // namespace
+
 // Answers the allocations of the task that is running. Matched by size in recorded order, so that an
 // allocation that does not happen again (a cache that is warm by now) does not shift the others.
 class BoundProgram::Server final : public AllocationHook {
@@ -41,6 +53,10 @@ class BoundProgram::Server final : public AllocationHook {
 struct BoundProgram::BoundTask {
   c10::OperatorHandle op;
   torch::jit::Stack arguments;
+  // Which arguments are lists that the operator is given itself, and not only a look at what is in them. It
+  // may write other tensors into such a list (_unsafe_masked_index_put_accumulate does), so each run gets a
+  // copy.
+  std::vector<std::size_t> lists = {};
   std::vector<Server::Planned> allocations;
   ThreadState state;
   // Results in memory that this task makes; checked against the record and adopted where they lie elsewhere.
@@ -84,6 +100,9 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<voi
     const Task& task = program_->tasks[i];
     BoundTask bound{.op = task.op, .arguments = {}, .allocations = {}, .state = task.state, .made = {}};
     bound.arguments = bind_arguments(task);
+    for (std::size_t a = 0; a < bound.arguments.size(); ++a) {
+      if (hands_over_list(task.op, bound.arguments[a])) bound.lists.push_back(a);
+    }
     for (const Allocation& allocation : task.allocations) {
       bound.allocations.push_back({allocation.bytes, program_->buffer(allocation.buffer).device,
                                    addresses_[allocation.buffer.index()]});
@@ -164,6 +183,7 @@ void BoundProgram::run(TaskId id, Lane& lane) {
     state.entered = &task.state;
   }
   state.stack.assign(task.arguments.begin(), task.arguments.end());
+  for (const std::size_t list : task.lists) state.stack[list] = state.stack[list].toList().copy();
   state.server.begin(task.allocations);
   {
     const AllocationHookGuard serving(&state.server);
@@ -236,35 +256,6 @@ void point_inputs(BoundProgram& bound, std::span<const at::Tensor> inputs) {
     const auto shift = recorded.offset * static_cast<std::int64_t>(c10::elementSize(recorded.dtype));
     bound.point(recorded.buffer, static_cast<char*>(inputs[i].mutable_data_ptr()) - shift);
   }
-}
-
-Tensors collect_outputs(const Program& program, std::span<const at::Tensor> inputs,
-                        ResultStorage result_storage) {
-  Tensors outputs;
-  outputs.reserve(program.outputs.size());
-  for (const Output& output : program.outputs) {
-    if (output.same_as_input) {
-      outputs.push_back(inputs[*output.same_as_input]);
-    } else if (output.same_as_output) {
-      outputs.push_back(outputs[*output.same_as_output]);
-    } else if (output.outside.defined()) {
-      outputs.push_back(output.outside);
-    } else {
-      const BufferId id = output.ref.buffer;
-      const Buffer& buffer = program.buffer(id);
-      if (buffer.kind == BufferKind::kInput) {
-        const auto source = std::find_if(program.inputs.begin(), program.inputs.end(),
-                                         [&](const TensorRef& input) { return input.buffer == id; });
-        const at::Tensor& input = inputs[source - program.inputs.begin()];
-        TensorRef ref = output.ref;
-        ref.offset += input.storage_offset() - source->offset;
-        outputs.push_back(materialize(ref, input.storage()));
-      } else {
-        outputs.push_back(materialize(output.ref, result_storage(id)));
-      }
-    }
-  }
-  return outputs;
 }
 
 }  // namespace nimble

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <ATen/core/stack.h>
-#include <c10/util/FunctionRef.h>
 
 #include <atomic>
 #include <memory>
@@ -88,12 +87,5 @@ class BoundProgram {
 
 // Points the input buffers at the caller's tensors, whatever offset they have in their storages.
 void point_inputs(BoundProgram& bound, std::span<const at::Tensor> inputs);
-
-// The results of a replay: what was passed in or lives outside as itself, everything else as a view of the
-// storage that `result_storage` gives for its buffer (asked once for each output, so that two outputs may
-// share one).
-using ResultStorage = c10::function_ref<c10::Storage(BufferId)>;
-Tensors collect_outputs(const Program& program, std::span<const at::Tensor> inputs,
-                        ResultStorage result_storage);
 
 }  // namespace nimble

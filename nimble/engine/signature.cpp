@@ -6,6 +6,9 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
+#include <bit>
+
 #include "nimble/torch/tensor_ref.h"
 
 namespace nimble {
@@ -24,6 +27,25 @@ std::size_t first_with_same_storage(std::span<const at::Tensor> inputs, std::siz
 
 std::int64_t offset_bytes(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.storage_offset() * static_cast<std::int64_t>(tensor.itemsize()) : 0;
+}
+
+// cuBLAS and vectorized kernels are chosen by the largest power of two that divides an address, up to 256.
+constexpr std::uint32_t kBestAlignment = 256;
+
+// Reductions (sum, softmax) read up to the next full vector first, so how far an address lies from one
+// changes the order in which they add.
+std::uint32_t vector_bytes(const at::Tensor& tensor) {
+  return std::max<std::uint32_t>(16, 4 * static_cast<std::uint32_t>(tensor.itemsize()));
+}
+
+// Two tensors with the same alignment make kernels do the same. A captured kernel keeps doing what it was
+// captured for; kernels on the CPU look at the memory at each call.
+std::uint32_t alignment_of(const at::Tensor& tensor) {
+  if (!tensor.is_cuda() || !tensor.has_storage()) return 0;
+  const auto address = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
+  if (const auto past_a_vector = static_cast<std::uint32_t>(address % vector_bytes(tensor)))
+    return past_a_vector;
+  return std::uint32_t{1} << std::countr_zero(address | kBestAlignment);
 }
 
 }  // namespace
@@ -61,7 +83,8 @@ Signature::Input Signature::Input::of(std::span<const at::Tensor> inputs, std::s
           .conjugate = tensor.is_conj(),
           .negative = tensor.is_neg(),
           .shares_with = first,
-          .distance = offset_bytes(tensor) - offset_bytes(inputs[first])};
+          .distance = offset_bytes(tensor) - offset_bytes(inputs[first]),
+          .alignment = alignment_of(tensor)};
 }
 
 bool Signature::Input::matches(std::span<const at::Tensor> inputs, std::size_t i) const {
@@ -69,7 +92,7 @@ bool Signature::Input::matches(std::span<const at::Tensor> inputs, std::size_t i
   if (tensor.layout() != at::kStrided || tensor.scalar_type() != dtype || tensor.device() != device ||
       tensor.sizes() != at::IntArrayRef(sizes) || tensor.strides() != at::IntArrayRef(strides) ||
       tensor.requires_grad() != requires_grad || tensor.is_conj() != conjugate ||
-      tensor.is_neg() != negative) {
+      tensor.is_neg() != negative || alignment_of(tensor) != alignment) {
     return false;
   }
   const std::size_t first = first_with_same_storage(inputs, i);
@@ -100,6 +123,9 @@ std::string Signature::to_string() const {
     if (text.size() > 1) text += ", ";
     text += nimble::to_string(ref);
     if (!input.device.is_cpu()) text += " on " + input.device.str();
+    if (input.alignment && input.alignment != kBestAlignment) {
+      text += " at an address like " + std::to_string(input.alignment) + " modulo 256";
+    }
   }
   text += ')';
   if (settings_.grad_mode) text += " with grad";

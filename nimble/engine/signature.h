@@ -48,6 +48,9 @@ class Signature {
     // between.
     std::size_t shares_with;
     std::int64_t distance;
+    // How the memory of a tensor on a GPU is aligned, as far as kernels look at it: see signature.cpp. 0
+    // elsewhere.
+    std::uint32_t alignment;
 
     static Input of(std::span<const at::Tensor> inputs, std::size_t i);
     bool matches(std::span<const at::Tensor> inputs, std::size_t i) const;

@@ -1,9 +1,9 @@
 """Optimizers inside a compiled function: which ones step, with which numbers, and which compute on the host.
 
-An optimizer's step is recorded like everything else, as long as it works on tensors alone. One that reads a number back
-(Adam without `capturable` or `fused` asks for its step count), or is given another number at every call (a learning rate
-that a scheduler changes), is left to the host: its step runs eagerly, exactly where it stood, between two parts of the
-replay."""
+An optimizer's step is recorded like everything else, as long as it works on tensors alone. One that reads a number
+back (Adam without `capturable` or `fused` asks for its step count), or is given another number at every call (a
+learning rate that a scheduler changes), is left to the host: its step runs eagerly, exactly where it stood, between two
+parts of the replay."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ class Optimizers:
             return
         self._on_host.add(optimizer)
         messages.log.info(
-            "[nimble::record] %s.step() will run eagerly between two parts of the replay: %s. To keep it in the schedule, "
-            "use fused=True or capturable=True and a learning rate that is a tensor on the parameters' device",
+            "[nimble::record] %s.step() will run eagerly between two parts of the replay: %s. To keep it in the "
+            "schedule, use fused=True or capturable=True and a learning rate that is a tensor on the parameters' device",
             type(optimizer).__name__,
             why,
         )

@@ -242,6 +242,21 @@ Subject made_empty_and_filled(c10::Device device) {
   return {forward, normal_inputs({{3, 4}}, device), {}};
 }
 
+// This operator puts other tensors into the list of indices that it is given.
+Subject list_that_is_written(c10::Device device) {
+  auto forward = [](const Tensors& inputs) -> Tensors {
+    const c10::List<std::optional<at::Tensor>> indices({inputs[1].unsqueeze(1), inputs[2].unsqueeze(0)});
+    const at::Tensor mask = (inputs[1] < 4).unsqueeze(1).logical_and((inputs[2] < 5).unsqueeze(0));
+    return {at::_unsafe_masked_index_put_accumulate(inputs[0], mask, indices, inputs[3])};
+  };
+  auto inputs = [device]() -> Tensors {
+    const auto numbers = at::TensorOptions(device), positions = numbers.dtype(at::kLong);
+    return {at::randn({5, 5}, numbers), at::randint(0, 8, {10}, positions),
+            at::randint(0, 8, {10}, positions), at::randn({10, 10}, numbers)};
+  };
+  return {forward, inputs, {}};
+}
+
 }  // namespace
 
 const std::vector<NamedSubject>& subjects() {
@@ -259,6 +274,7 @@ const std::vector<NamedSubject>& subjects() {
       {"Attention", attention},
       {"ConstantsAndIndices", constants_and_indices},
       {"MadeEmptyAndFilled", made_empty_and_filled},
+      {"ListThatIsWritten", list_that_is_written},
   };
   return all;
 }

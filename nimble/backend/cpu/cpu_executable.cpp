@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
-#include <map>
 #include <optional>
 
 #include "nimble/backend/bound_program.h"
@@ -15,6 +14,7 @@
 #include "nimble/backend/cpu/planned_allocator.h"
 #include "nimble/backend/cpu/random_positions.h"
 #include "nimble/backend/cpu/stream_workers.h"
+#include "nimble/backend/output_plan.h"
 
 namespace nimble::cpu {
 namespace {
@@ -40,6 +40,7 @@ class CpuExecutable final : public Executable {
         threads_(options.threads_per_stream > 0 ? options.threads_per_stream : intra_op_threads()),
         arena_(plan_.schedule.memory.arena_bytes),
         bound_(plan_.program, addresses()),
+        outputs_(plan_.program),
         random_(*plan_.program),
         events_(plan_.schedule.event_count),
         generation_(fork_generation()) {
@@ -61,9 +62,7 @@ class CpuExecutable final : public Executable {
     random_.begin();
     run_streams();
     random_.end();
-    std::map<BufferId, c10::Storage> copies;  // outputs that share memory share its copy as well
-    Tensors outputs =
-        collect_outputs(*plan_.program, inputs, [&](BufferId id) { return result_storage(id, copies); });
+    Tensors outputs = outputs_.collect(inputs, [&](BufferId id) { return result_storage(id); });
     bound_.release_given();
     bound_.bump_versions(inputs);
     return outputs;
@@ -138,17 +137,14 @@ class CpuExecutable final : public Executable {
 
   // Memory that PyTorch's allocator gave to this replay goes to the caller as it is; what must not be shared
   // is copied.
-  c10::Storage result_storage(BufferId id, std::map<BufferId, c10::Storage>& copies) const {
+  c10::Storage result_storage(BufferId id) const {
     if (bound_.given(id)) return bound_.given(id);
     const Buffer& buffer = plan_.program->buffer(id);
     const c10::Storage& own = bound_.storage_of(id);
     const bool shared = buffer.kind == BufferKind::kConstant || buffer.kind == BufferKind::kEscaped;
     if (!shared || options_.alias_outputs) return own;
-    c10::Storage& copy = copies[id];
-    if (!copy) {
-      copy = at::empty({static_cast<std::int64_t>(own.nbytes())}, at::kByte).storage();
-      std::memcpy(copy.mutable_data(), own.data(), own.nbytes());
-    }
+    c10::Storage copy = at::empty({static_cast<std::int64_t>(own.nbytes())}, at::kByte).storage();
+    std::memcpy(copy.mutable_data(), own.data(), own.nbytes());
     return copy;
   }
 
@@ -213,6 +209,7 @@ class CpuExecutable final : public Executable {
   Arena arena_;
   std::vector<std::pair<BufferId, at::DataPtr>> aliased_;  // memory of shared results, until they own it
   BoundProgram bound_;
+  OutputPlan outputs_;
   RandomPositions random_;
   std::vector<BufferId> without_maker_;
   std::vector<Event> events_;

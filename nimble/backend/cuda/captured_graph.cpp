@@ -5,6 +5,9 @@
 #include <mutex>
 #include <optional>
 
+#include "nimble/backend/cuda/capture_refusal.h"
+#include "nimble/torch/record_error.h"
+
 namespace nimble::cuda {
 namespace {
 
@@ -27,7 +30,14 @@ class Capture {
   Graph finish() {
     finished_ = true;
     cudaGraph_t graph = nullptr;
-    check(cudaStreamEndCapture(origin_, &graph), "cudaStreamEndCapture");
+    try {
+      check(cudaStreamEndCapture(origin_, &graph), "cudaStreamEndCapture");
+    } catch (const Error& error) {
+      throw RecordError(Refusal{"the function",
+                                std::string("its operators do not make a CUDA graph: ") + error.what(),
+                                "An operator may use a stream of its own without coming back from it", ""}
+                            .message());
+    }
     return Graph(graph);
   }
 
@@ -42,14 +52,17 @@ struct ForgetWorkspaces {
   ~ForgetWorkspaces() { forget_workspaces(streams); }
 };
 
+// What tasks made elsewhere than planned is of no use once the capture is over, however it ends.
+struct ReleaseGiven {
+  BoundProgram& bound;
+  ~ReleaseGiven() { bound.release_given(); }
+};
+
 // Something that a task did may have ended the capture without any error where it happened.
-void check_still_capturing(cudaStream_t stream, const Program& program, TaskId task) {
+void check_still_capturing(cudaStream_t stream, const Task& task) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
-  if (status == cudaStreamCaptureStatusActive) return;
-  const std::string& where = program.task(task).where;
-  throw Error("[nimble::cuda] " + task_name(program, task) + (where.empty() ? "" : " at " + where) +
-              " does something that a CUDA graph cannot hold, such as waiting for the GPU");
+  if (status != cudaStreamCaptureStatusActive) refuse_in_graph(task);
 }
 
 }  // namespace
@@ -59,6 +72,7 @@ CapturedGraph::CapturedGraph(DeviceProgram& program, std::vector<cudaStream_t> s
   const Stream origin;
   streams.push_back(origin.get());
   const BlasWorkspaces::Lender lender(*workspaces_);
+  const ReleaseGiven release{program.bound()};
   Graph graph;
   {
     const ForgetWorkspaces forget{streams};
@@ -69,14 +83,13 @@ CapturedGraph::CapturedGraph(DeviceProgram& program, std::vector<cudaStream_t> s
       std::optional<GraphGenerators::Drawing> drawing;
       if (program.program().task(task).draw) drawing.emplace(generators_, task);
       program.issue(task, stream, lane, lender);
-      check_still_capturing(stream, program.program(), task);
+      check_still_capturing(stream, program.program().task(task));
     });
     program.settle_results(origin.get());
     graph = capture.finish();
     unplanned_ = lane.unplanned();
   }
   generators_.finish();
-  program.bound().release_given();
   executable_ = instantiate(graph, origin.get());
   check(cudaStreamSynchronize(origin.get()), "cudaStreamSynchronize");
 }

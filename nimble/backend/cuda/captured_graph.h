@@ -21,8 +21,8 @@ using IssueAll = c10::function_ref<void(cudaStream_t origin, IssueTask)>;
 
 // A program captured into one CUDA graph, with what the graph needs to stay right: memory beside the plan,
 // and the random generators. The capture is of this thread alone; other threads allocate and launch
-// meanwhile. A failed capture leaves nothing behind: Error says which task failed, and the next capture
-// works.
+// meanwhile. A failed capture leaves nothing behind here: RecordError says which operator cannot be captured,
+// and the next capture works. What it may leave in libraries, see DeviceProgram::settle_libraries.
 class CapturedGraph {
  public:
   // `streams` are the streams that `issue_all` uses besides its origin. The program must be warm, on this

@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 
@@ -10,6 +12,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "nimble/backend/cuda/capture_refusal.h"
 #include "nimble/torch/outside_state.h"
 
 namespace nimble::cuda {
@@ -21,6 +24,21 @@ std::uint64_t align(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAl
 ExecutionPlan on_device(ExecutionPlan plan) {
   plan.program = std::make_shared<const Program>(move_host_tensors(*plan.program));
   return plan;
+}
+
+// By buffer: how far its first byte lies behind a multiple of 512. PyTorch's own storages begin at one,
+// foreign memory (from_blob) anywhere, and only an example can tell.
+std::vector<std::uint64_t> misalignments(const Program& program, std::span<const at::Tensor> examples) {
+  std::vector<std::uint64_t> misaligned(program.buffers.size(), 0);
+  if (examples.size() != program.inputs.size()) return misaligned;
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    const TensorRef& ref = program.inputs[i];
+    if (!examples[i].is_cuda()) continue;
+    const auto address = reinterpret_cast<std::uintptr_t>(examples[i].const_data_ptr());
+    const auto shift = static_cast<std::uint64_t>(ref.offset) * c10::elementSize(ref.dtype);
+    misaligned[ref.buffer.index()] = (address - shift) % kAlignment;
+  }
+  return misaligned;
 }
 
 // The bytes of each buffer that anybody looks at: an input may be a small part of a large storage.
@@ -45,9 +63,7 @@ void copy(void* destination, const void* source, std::size_t bytes, cudaStream_t
 }
 
 void refuse_in_a_capture(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
-  if (status == cudaStreamCaptureStatusNone) return;
+  if (!is_captured(stream)) return;
   throw Error(
       "[nimble::replay] called while the current stream is being captured into another CUDA graph. Call it "
       "outside of that capture: it is a graph of its own already");
@@ -68,12 +84,16 @@ DeviceProgram::DeviceProgram(ExecutionPlan plan, BindOptions options)
                           : places_.back().offset + places_.back().range.end - places_.back().range.begin,
           device_)),
       bound_(plan_.program, addresses()),
+      outputs_(plan_.program),
       scalars_(program()),
       draws_(program()) {
+  options_.example_inputs.clear();  // they were the caller's, and all that was asked of them is known now
   scalars_.place(bound_);
   find_input_copies();
   // Whoever had this memory before may still be using it, on the stream on which it was given to us.
-  done_.record(c10::cuda::getCurrentCUDAStream(device_.index()));
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_.index());
+  done_.record(stream);
+  last_stream_ = id_of(stream);
 }
 
 DeviceProgram::~DeviceProgram() {
@@ -86,6 +106,7 @@ DeviceProgram::~DeviceProgram() {
 
 std::vector<DeviceProgram::Place> DeviceProgram::place_inputs_and_results() {
   const std::vector<ByteRange> seen = seen_ranges(program());
+  const std::vector<std::uint64_t> misaligned = misalignments(program(), options_.example_inputs);
   std::vector<Place> places;
   std::uint64_t end = arena_bytes_;
   for (std::uint32_t b = 0; b < program().buffers.size(); ++b) {
@@ -95,8 +116,11 @@ std::vector<DeviceProgram::Place> DeviceProgram::place_inputs_and_results() {
     if ((!input && !result) || buffer.device != device_ || buffer.bytes == 0) continue;
     const ByteRange range = input ? seen[b] : ByteRange{0, buffer.bytes};
     if (range.empty()) continue;
-    places.push_back({BufferId{b}, end, range});
-    end += align(range.end - range.begin);
+    // Kernels are chosen by how their arguments are aligned, so an input lies here as it does at the
+    // caller's.
+    const std::uint64_t shift = (misaligned[b] + range.begin) % kAlignment;
+    places.push_back({BufferId{b}, align(end) + shift, range});
+    end = places.back().offset + range.end - range.begin;
   }
   return places;
 }
@@ -129,6 +153,7 @@ void DeviceProgram::find_input_copies() {
     if (std::find(copied.begin(), copied.end(), ref) != copied.end()) continue;
     copied.push_back(ref);
     InputCopy copy{.input = i, .place = materialize(ref, bound_.storage_of(ref.buffer))};
+    copy.address = copy.place.mutable_data_ptr();
     copy.bytes = range.end - range.begin;
     copy.in_one_piece = copy.place.is_non_overlapping_and_dense() ||
                         at::has_internal_overlap(copy.place) == at::MemOverlap::Yes;
@@ -141,7 +166,7 @@ void DeviceProgram::copy_in(std::span<const at::Tensor> inputs, cudaStream_t str
   for (const InputCopy& copied : input_copies_) {
     const at::Tensor& input = inputs[copied.input];
     if (copied.in_one_piece && input.is_cuda()) {
-      copy(copied.place.mutable_data_ptr(), input.const_data_ptr(), copied.bytes, stream);
+      copy(copied.address, input.const_data_ptr(), copied.bytes, stream);
     } else {
       // PyTorch's own copy keeps pinned host memory from being reused before it has been read.
       const at::NoGradGuard no_grad;
@@ -155,47 +180,37 @@ Tensors DeviceProgram::copy_out(std::span<const at::Tensor> inputs, cudaStream_t
     if (!copied.written) continue;
     const at::Tensor& input = inputs[copied.input];
     if (copied.in_one_piece) {
-      copy(input.mutable_data_ptr(), copied.place.const_data_ptr(), copied.bytes, stream);
+      copy(input.mutable_data_ptr(), copied.address, copied.bytes, stream);
     } else {
       const at::NoGradGuard no_grad;
       input.detach().copy_(copied.place);
     }
   }
-  std::vector<std::pair<BufferId, c10::Storage>> fresh;
-  Tensors outputs =
-      collect_outputs(program(), inputs, [&](BufferId id) { return result_storage(id, fresh, stream); });
+  Tensors outputs = outputs_.collect(inputs, [&](BufferId id) { return result_storage(id, stream); });
   bound_.bump_versions(inputs);
   return outputs;
 }
 
-c10::Storage DeviceProgram::result_storage(BufferId id, std::vector<std::pair<BufferId, c10::Storage>>& fresh,
-                                           cudaStream_t stream) {
-  // Outputs that share memory share its copy as well.
-  const auto known =
-      std::find_if(fresh.begin(), fresh.end(), [&](const auto& entry) { return entry.first == id; });
-  if (known != fresh.end()) return known->second;
+c10::Storage DeviceProgram::result_storage(BufferId id, cudaStream_t stream) const {
   const Buffer& buffer = program().buffer(id);
   const c10::Storage& own = bound_.storage_of(id);
   if (buffer.kind == BufferKind::kExternal) return own;
-  c10::Storage result;
-  if (buffer.bytes == 0) {
-    result = at::empty({0}, at::TensorOptions(buffer.device).dtype(at::kByte)).storage();
-  } else if (options_.alias_outputs) {
+  if (options_.alias_outputs && buffer.bytes > 0) {
     if (buffer.outside.defined()) return own;
     // The arena lives as long as anybody looks at a result in it.
-    result = c10::Storage(
-        c10::Storage::use_byte_size_t(), buffer.bytes,
-        c10::DataPtr(own.mutable_data(), new std::shared_ptr<Arena>(arena_), &keep_alive, device_));
-  } else {
-    const auto bytes = static_cast<std::int64_t>(buffer.bytes);
-    result = at::empty({bytes}, at::TensorOptions(buffer.device).dtype(at::kByte)).storage();
-    if (buffer.device.is_cuda()) {
-      copy(result.mutable_data(), own.data(), buffer.bytes, stream);
-    } else {
-      std::memcpy(result.mutable_data(), own.data(), buffer.bytes);
-    }
+    return {c10::Storage::use_byte_size_t(), buffer.bytes,
+            c10::DataPtr(own.mutable_data(), new std::shared_ptr<Arena>(arena_), &keep_alive, device_)};
   }
-  fresh.emplace_back(id, result);
+  // As at::empty does it, without the way through the dispatcher.
+  c10::Allocator* allocator =
+      buffer.device.is_cuda() ? c10::cuda::CUDACachingAllocator::get() : c10::GetCPUAllocator();
+  c10::Storage result(c10::Storage::use_byte_size_t(), buffer.bytes, allocator, /*resizable=*/true);
+  if (buffer.bytes == 0) return result;
+  if (buffer.device.is_cuda()) {
+    copy(result.mutable_data(), own.data(), buffer.bytes, stream);
+  } else {
+    std::memcpy(result.mutable_data(), own.data(), buffer.bytes);
+  }
   return result;
 }
 
@@ -203,8 +218,8 @@ void DeviceProgram::issue(TaskId id, cudaStream_t stream, BoundProgram::Lane& la
                           const BlasWorkspaces::Lender& lender) {
   const auto current = c10::cuda::getStreamFromExternal(stream, device_.index());
   const c10::cuda::CUDAStreamGuard on_stream(current);
+  const Task& task = program().task(id);
   const auto fail = [&](const std::string& reason) {
-    const Task& task = program().task(id);
     throw Error("[nimble::cuda] " + task_name(program(), id) + " (" + task.op.operator_name().name + ")" +
                 (task.where.empty() ? "" : " at " + task.where) + " failed while it was issued: " + reason);
   };
@@ -212,9 +227,15 @@ void DeviceProgram::issue(TaskId id, cudaStream_t stream, BoundProgram::Lane& la
     if (options_.before_task) options_.before_task(id);
     const BlasWorkspaces::Lender::Loan workspace(lender, id, stream);
     bound_.run(id, lane);
+  } catch (const Error& error) {  // ours: the results look otherwise than recorded
+    fail(error.what());
+  } catch (const c10::OutOfMemoryError& error) {  // nothing that the operator does at every capture
+    fail(error.what_without_backtrace());
   } catch (const c10::Error& error) {
+    if (is_captured(stream)) refuse_in_graph(task, error.what_without_backtrace());
     fail(error.what_without_backtrace());
   } catch (const std::exception& error) {
+    if (is_captured(stream)) refuse_in_graph(task, error.what());
     fail(error.what());
   }
 }
@@ -257,14 +278,30 @@ void DeviceProgram::warm_up() {
   }
 }
 
+void DeviceProgram::settle_libraries(std::span<const at::Tensor> inputs, cudaStream_t stream) {
+  constexpr int kAttempts = 5;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    static_cast<void>(cudaGetLastError());
+    try {
+      copy_in(inputs, stream);
+      return warm_up();
+    } catch (const std::exception&) {
+      // Told us, and so nobody else.
+    }
+  }
+}
+
 DeviceProgram::Use::Use(DeviceProgram& program, cudaStream_t stream) : program_(program), stream_(stream) {
   refuse_in_a_capture(stream);
-  program_.done_.make_wait(stream_);
+  // On the stream of the use before, this one comes after it anyway.
+  id_ = id_of(stream_);
+  if (id_ != program_.last_stream_) program_.done_.make_wait(stream_);
 }
 
 DeviceProgram::Use::~Use() {
   try {
     program_.done_.record(stream_);
+    program_.last_stream_ = id_;
   } catch (const Error&) {
     // The device is in error, which whatever is asked of it next will say.
   }

@@ -10,6 +10,7 @@
 #include "nimble/backend/cuda/host_tensors.h"
 #include "nimble/backend/cuda/planned_allocator.h"
 #include "nimble/backend/executable.h"
+#include "nimble/backend/output_plan.h"
 
 namespace nimble::cuda {
 
@@ -37,7 +38,14 @@ class DeviceProgram {
   void warm_up();
   bool is_warm() const { return workspaces_ != nullptr; }
 
-  // Issues one task on `stream`. Errors name the task, its operator and the user's source line.
+  // After a failed capture. A library that failed in it (cuSOLVER, say) is bound to a stream that is gone,
+  // and its own copy of the CUDA runtime, whose last error nobody else can clear, would tell the next caller
+  // on this thread of it. So the program is run here again, on the current stream, until nothing fails any
+  // more.
+  void settle_libraries(std::span<const at::Tensor> inputs, cudaStream_t stream);
+
+  // Issues one task on `stream`. Errors name the task, its operator and the user's source line. What an
+  // operator throws while the stream is captured becomes a refusal, RecordError.
   void issue(TaskId task, cudaStream_t stream, BoundProgram::Lane& lane,
              const BlasWorkspaces::Lender& lender);
 
@@ -53,7 +61,7 @@ class DeviceProgram {
   Tensors copy_out(std::span<const at::Tensor> inputs, cudaStream_t stream);
 
   // While it lives, this program's memory is used on `stream`. That starts, on the device, when the use
-  // before has ended, whatever stream that was on.
+  // before has ended, whatever stream that was on. Refused, with Error, in somebody's capture.
   class Use {
    public:
     Use(DeviceProgram& program, cudaStream_t stream);
@@ -64,6 +72,7 @@ class DeviceProgram {
    private:
     DeviceProgram& program_;
     cudaStream_t stream_;
+    UniqueStreamId id_;
   };
   // Waits on the host for the end of the last use.
   void wait_until_idle();
@@ -80,7 +89,8 @@ class DeviceProgram {
   struct InputCopy {
     std::size_t input;
     at::Tensor place;
-    std::size_t bytes = 0;  // of the whole span, where that can be copied at once
+    void* address = nullptr;  // of the place
+    std::size_t bytes = 0;    // of the whole span, where that can be copied at once
     bool in_one_piece = false;
     bool written = false;
   };
@@ -88,8 +98,7 @@ class DeviceProgram {
   std::vector<Place> place_inputs_and_results();
   std::vector<void*> addresses();
   void find_input_copies();
-  c10::Storage result_storage(BufferId buffer, std::vector<std::pair<BufferId, c10::Storage>>& fresh,
-                              cudaStream_t stream);
+  c10::Storage result_storage(BufferId buffer, cudaStream_t stream) const;
 
   ExecutionPlan plan_;
   BindOptions options_;
@@ -98,11 +107,13 @@ class DeviceProgram {
   std::vector<Place> places_;
   std::shared_ptr<Arena> arena_;
   BoundProgram bound_;
+  OutputPlan outputs_;
   HostScalars scalars_;
   LaunchedDraws draws_;
   std::vector<InputCopy> input_copies_;
   std::shared_ptr<const BlasWorkspaces> workspaces_;  // known once warm; graphs share it
-  Event done_;                                        // the last use of the memory
+  Event done_;                                        // the end of the last use of the memory
+  UniqueStreamId last_stream_;                        // which that was on
 };
 
 }  // namespace nimble::cuda

@@ -21,7 +21,7 @@ class GraphExecutable final : public Executable {
     const DeviceProgram::Use use(program_, stream);
     program_.copy_in(examples, stream);
     program_.update_scalars(examples);
-    capture();
+    capture(examples, stream);
   }
 
   ~GraphExecutable() override {
@@ -33,13 +33,15 @@ class GraphExecutable final : public Executable {
   }
 
   Tensors replay(std::span<const at::Tensor> inputs) override {
-    const c10::cuda::CUDAGuard on_device(program_.device());
-    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+    // Nearly always it is the current device already, and then there is nothing to put back.
+    c10::cuda::OptionalCUDAGuard on_device;
+    if (c10::cuda::current_device() != program_.device().index()) on_device.set_device(program_.device());
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(program_.device().index());
     const DeviceProgram::Use use(program_, stream);
     program_.copy_in(inputs, stream);
     const bool scalars_changed = program_.update_scalars(inputs);
     if (!graph_ || scalars_changed) {
-      capture();
+      capture(inputs, stream);
       program_.copy_in(inputs, stream);
     }
     graph_->launch(stream);
@@ -59,15 +61,20 @@ class GraphExecutable final : public Executable {
   }
 
  private:
-  void capture() {
+  void capture(std::span<const at::Tensor> inputs, cudaStream_t stream) {
     const auto alone = one_capture_at_a_time();
     if (graph_) program_.wait_until_idle();
     graph_.reset();
     program_.warm_up();
     ScheduleStreams streams(program_.plan().schedule);
-    graph_.emplace(program_, streams.raw(), [&](cudaStream_t origin, IssueTask issue_task) {
-      streams.issue(program_.plan().schedule, origin, issue_task);
-    });
+    try {
+      graph_.emplace(program_, streams.raw(), [&](cudaStream_t origin, IssueTask issue_task) {
+        streams.issue(program_.plan().schedule, origin, issue_task);
+      });
+    } catch (...) {
+      program_.settle_libraries(inputs, stream);
+      throw;
+    }
   }
 
   DeviceProgram program_;

@@ -20,6 +20,12 @@ Stream::Stream(int priority) {
   handle_ = decltype(handle_)(stream);
 }
 
+UniqueStreamId id_of(cudaStream_t stream) {
+  UniqueStreamId id = 0;
+  check(cudaStreamGetId(stream, &id), "cudaStreamGetId");
+  return id;
+}
+
 Event::Event(Timing timing) {
   cudaEvent_t event = nullptr;
   const unsigned flags = timing == Timing::kOn ? cudaEventDefault : cudaEventDisableTiming;

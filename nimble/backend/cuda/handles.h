@@ -43,6 +43,11 @@ class Stream {
   Owned<cudaStream_t, cudaStreamDestroy> handle_;
 };
 
+// Which stream a handle stands for. A handle may be given to another stream once its own was destroyed, and
+// one handle stands for the default stream of each thread; an id is never used again.
+using UniqueStreamId = unsigned long long;
+UniqueStreamId id_of(cudaStream_t stream);
+
 class Event {
  public:
   enum class Timing { kOff, kOn };

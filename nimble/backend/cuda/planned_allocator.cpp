@@ -2,35 +2,20 @@
 
 #include <c10/cuda/CUDAGuard.h>
 
-#include "nimble/backend/arena_map.h"
 #include "nimble/backend/cuda/delegating_allocator.h"
+#include "nimble/backend/watched_memory.h"
 #include "nimble/core/error.h"
-#include "nimble/torch/allocation_hook.h"
 
 namespace nimble::cuda {
 namespace {
 
 namespace caching = c10::cuda::CUDACachingAllocator;
 
-caching::CUDAAllocator* pytorch_allocator = nullptr;  // set once, by install_planned_allocator
+c10::Allocator* pytorch_allocator = nullptr;  // set once, by install_planned_allocator
 
-ArenaMap& arenas() {
-  static auto* map = new ArenaMap;  // outlives every static that frees memory late
-  return *map;
-}
+using Memory = WatchedMemory<pytorch_allocator>;
 
 c10::Device current_device() { return {c10::kCUDA, c10::cuda::current_device()}; }
-
-void keep(void*) {}
-
-void free_watched(void* pointer) {
-  if (AllocationHook* hook = AllocationHook::current()) hook->freed(pointer);
-  pytorch_allocator->raw_deleter()(pointer);
-}
-
-void free_raw(void* pointer) {
-  if (!arenas().contains(pointer)) free_watched(pointer);
-}
 
 class PlannedAllocator final : public DelegatingAllocator {
  public:
@@ -39,13 +24,7 @@ class PlannedAllocator final : public DelegatingAllocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     AllocationHook* hook = AllocationHook::current();
     if (!hook || bytes == 0) return base_->allocate(bytes);
-    const c10::Device device = current_device();
-    if (void* planned = hook->serve(bytes, device)) return {planned, planned, &keep, device};
-    c10::DataPtr real = base_->allocate(bytes);
-    if (real.get() != real.get_context()) return real;
-    hook->allocated(real.get(), bytes, device);
-    void* pointer = real.release_context();
-    return {pointer, pointer, &free_watched, device};
+    return Memory::allocate(bytes, current_device(), *hook);
   }
 
   void* raw_alloc(std::size_t bytes) override {
@@ -59,26 +38,26 @@ class PlannedAllocator final : public DelegatingAllocator {
   }
 
   void raw_delete(void* pointer) override {
-    if (arenas().contains(pointer)) return;
+    if (Memory::arenas().contains(pointer)) return;
     if (AllocationHook* hook = AllocationHook::current()) hook->freed(pointer);
     base_->raw_delete(pointer);
   }
 
   void* getBaseAllocation(void* pointer, std::size_t* size) override {
-    const char* arena = arenas().begin_of(pointer);
+    const char* arena = Memory::arenas().begin_of(pointer);
     return base_->getBaseAllocation(arena ? const_cast<char*>(arena) : pointer, size);
   }
 
   // Elsewhere this is PyTorch's own, which it compares deleters with to know its own memory.
   c10::DeleterFnPtr raw_deleter() const override {
-    return AllocationHook::current() ? &free_raw : base_->raw_deleter();
+    return AllocationHook::current() ? &Memory::free_raw : base_->raw_deleter();
   }
 
   // An arena belongs to a schedule, which orders its uses itself.
   using DelegatingAllocator::recordStream;
   void recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream stream) override {
-    if (pointer.get_deleter() == &keep || arenas().contains(pointer.get())) return;
-    if (pointer.get_deleter() != &free_watched) return base_->recordStream(pointer, stream);
+    if (pointer.get_deleter() == &Memory::keep || Memory::arenas().contains(pointer.get())) return;
+    if (pointer.get_deleter() != &Memory::free_watched) return base_->recordStream(pointer, stream);
     // PyTorch looks at the deleter to know its own memory; watched memory is its own behind our deleter.
     c10::DataPtr as_its_own(pointer.get(), pointer.get(), base_->raw_deleter(), pointer.device());
     base_->recordStream(as_its_own, stream);
@@ -90,14 +69,15 @@ class PlannedAllocator final : public DelegatingAllocator {
 
 void install_planned_allocator() {
   static const bool installed = [] {
-    pytorch_allocator = caching::get();
-    if (pytorch_allocator->name() == "cudaMallocAsync") {
+    caching::CUDAAllocator* pytorchs = caching::get();
+    if (pytorchs->name() == "cudaMallocAsync") {
       throw Error(
           "[nimble::compile] PyTorch was told to allocate with cudaMallocAsync, whose memory cannot be "
           "planned. Leave "
           "'backend:cudaMallocAsync' out of PYTORCH_CUDA_ALLOC_CONF");
     }
-    static auto* ours = new PlannedAllocator(pytorch_allocator);
+    pytorch_allocator = pytorchs;
+    static auto* ours = new PlannedAllocator(pytorchs);
     caching::allocator.store(ours);
     return true;
   }();
@@ -108,11 +88,11 @@ Arena::Arena(std::size_t bytes, c10::Device device) : size_(bytes) {
   if (bytes == 0) return;
   const c10::cuda::CUDAGuard on_device(device);
   memory_ = caching::get()->allocate(bytes);
-  arenas().add(data(), size_);
+  Memory::arenas().add(data(), size_);
 }
 
 Arena::~Arena() {
-  if (size_ > 0) arenas().remove(data());
+  if (size_ > 0) Memory::arenas().remove(data());
 }
 
 }  // namespace nimble::cuda

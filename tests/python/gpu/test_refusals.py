@@ -81,10 +81,42 @@ def scaled_by_its_sum(x: Tensor) -> Tensor:
 def test_an_operator_that_waits_inside_is_named_and_the_next_compile_works():
     x = torch.randn(5, device="cuda")
     for _ in range(3):
-        with pytest.raises(nimble.Error, match="scaled_by_its_sum"):
+        with pytest.raises(nimble.RecordError, match="scaled_by_its_sum"):
             nimble.compile(lambda x: scaled_by_its_sum(x + 1)).prepare(x)
         fast = nimble.compile(lambda x: torch.relu(x) * 2, strict=True).prepare(x)
         assert_same(replay(fast, x), torch.relu(x) * 2)
+
+
+def decomposes(x: Tensor) -> Tensor:
+    values, vectors = torch.linalg.eigh(x)
+    return vectors * values
+
+
+def test_what_a_graph_cannot_hold_is_refused_by_name_and_breaks_nothing():
+    x = torch.randn(8, 8, device="cuda")
+    x = x + x.t()
+    expected = decomposes(x)
+    for _ in range(3):
+        with pytest.raises(nimble.RecordError, match="CUDA graph cannot hold") as refusal:
+            nimble.compile(decomposes).prepare(x)
+        assert "aten::_linalg_eigh" in str(refusal.value)
+        code = decomposes.__code__
+        assert f"{code.co_filename}:{code.co_firstlineno + 1}" in str(refusal.value)
+        # The library that failed in the capture works at once, and so does the next compile.
+        assert_same(decomposes(x), expected)
+        assert torch.linalg.cholesky(x @ x + torch.eye(8, device="cuda")).isfinite().all()
+        fast = nimble.compile(lambda x: torch.relu(x) @ x, strict=True).prepare(x)
+        assert_same(replay(fast, x), torch.relu(x) @ x)
+
+
+def test_a_plain_call_that_cannot_be_captured_answers_as_eager():
+    x = torch.randn(8, 8, device="cuda")
+    x = x + x.t()
+    fast = nimble.compile(decomposes)
+    fast(x)
+    with pytest.warns(nimble.FallbackWarning, match="aten::_linalg_eigh"):
+        assert_same(fast(x), decomposes(x))
+    assert_same(fast(x), decomposes(x))
 
 
 def test_an_exception_while_recording_leaves_nothing_broken():
