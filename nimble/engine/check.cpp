@@ -14,7 +14,7 @@ class PartCheck {
  public:
   PartCheck(Entry& entry, std::size_t index, const Tensors& inputs, const CompileOptions& options,
             const Publish& publish)
-      : entry_(entry), part_(entry.parts[index]), is_last_(index + 1 == entry.parts.size()) {
+      : entry_(entry), part_(entry.parts[index]), index_(index), is_last_(index + 1 == entry.parts.size()) {
     for (const Buffer& buffer : part_.program->buffers) {
       if (buffer.kind == BufferKind::kEscaped) escaped_.push_back(buffer.outside);
     }
@@ -55,23 +55,24 @@ class PartCheck {
     const auto add = [&](const char* name, const at::Tensor& recorded, const at::Tensor& now) {
       effects.add(name, whose == Whose::kReplay ? recorded : now);
     };
-    if (is_last_) {
-      entry_.gradients.for_each([&](const at::Tensor& leaf, const at::Tensor& recorded) {
-        add("a gradient", recorded, leaf.grad());
-      });
-      if (entry_.guard) {
-        for (const auto& [recorded, now] : entry_.guard->kept()) {
-          add("an attribute that the function sets", recorded, now);
-        }
-      }
-    } else {
-      for (const auto& [leaf, recorded] : part_.gradients) add("a gradient", recorded, leaf.grad());
+    const Gradients::Visit add_gradient = [&](const at::Tensor& leaf, const at::Tensor& recorded) {
+      add("a gradient", recorded, leaf.grad());
+    };
+    if (!is_last_) {
+      entry_.gradients.for_each_at_pause(index_, add_gradient);
+      return effects;
+    }
+    entry_.gradients.for_each_at_end(add_gradient);
+    for (const auto& [recorded, now] :
+         entry_.guard ? entry_.guard->kept() : std::vector<OutsideGuard::Kept>{}) {
+      add("an attribute that the function sets", recorded, now);
     }
     return effects;
   }
 
   Entry& entry_;
   Part& part_;
+  std::size_t index_;
   bool is_last_;
   Tensors escaped_;
   OutsideState before_;
@@ -104,6 +105,7 @@ CheckResult check_against_eager(Entry& entry, const Tensors& inputs, Host& host,
             if (pause + 1 < entry.parts.size()) begin_part();
           },
   };
+  entry.gradients.spare_what_others_hold();
   begin_part();
   const auto put_back = c10::make_scope_exit([&] {
     if (!undo) return;

@@ -1,20 +1,10 @@
 #include "nimble/engine/entry.h"
 
+#include <algorithm>
+
 #include "nimble/torch/split.h"
 
 namespace nimble {
-namespace {
-
-// Outside tensors are read where they lay when they were recorded; one that has been given other memory since
-// (`p.data = …`, `.half()`) makes the record stale.
-bool outside_unmoved(const Program& program) {
-  for (const Buffer& buffer : program.buffers) {
-    if (buffer.outside.defined() && buffer.outside.storage().data() != buffer.address) return false;
-  }
-  return true;
-}
-
-}  // namespace
 
 void Entry::adopt(Recording&& recording) {
   program = std::move(recording.program);
@@ -25,14 +15,13 @@ void Entry::adopt(Recording&& recording) {
       parts.push_back({std::make_shared<const Program>(std::move(part))});
     }
   }
-  for (std::size_t i = 0; i < recording.gradients_at_pauses.size(); ++i) {
-    parts[i].gradients = std::move(recording.gradients_at_pauses[i]);
-  }
   gradients = std::move(recording.gradients);
   guard = std::move(recording.guard);
   note = std::move(recording.note);
   record_milliseconds = recording.milliseconds;
   for (const Buffer& buffer : program->buffers) {
+    if (!buffer.outside.defined()) continue;
+    outside.push_back({buffer.outside.unsafeGetTensorImpl(), buffer.address});
     if (buffer.kind == BufferKind::kExternal) {
       outside_storages.insert(buffer.outside.storage().unsafeGetStorageImpl());
     }
@@ -40,7 +29,14 @@ void Entry::adopt(Recording&& recording) {
   state = State::kRecorded;
 }
 
-bool Entry::holds() const { return (!program || outside_unmoved(*program)) && (!guard || guard->holds()); }
+// Outside tensors are read where they lay when they were recorded; one that has been given other memory since
+// (`p.data = …`, `.half()`) makes the record stale.
+bool Entry::holds() const {
+  const bool unmoved = std::all_of(outside.begin(), outside.end(), [](const OutsideTensor& recorded) {
+    return recorded.tensor->unsafe_storage().data() == recorded.address;
+  });
+  return unmoved && (!guard || guard->holds());
+}
 
 bool Entry::separates(std::span<const at::Tensor> inputs) const {
   if (!program) return true;
@@ -52,9 +48,10 @@ bool Entry::separates(std::span<const at::Tensor> inputs) const {
 }
 
 Tensors Entry::replay(std::span<const at::Tensor> inputs) {
+  gradients.spare_what_others_hold();
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
     parts[i].choice.executable->replay(inputs);
-    set_gradients(parts[i].gradients);
+    gradients.put_back_at_pause(i);
     guard->host_step(i);
   }
   Tensors outputs = parts.back().choice.executable->replay(inputs);

@@ -17,8 +17,7 @@ namespace nimble {
 // itself.
 struct Part {
   std::shared_ptr<const Program> program;
-  std::vector<LeafGradient> gradients = {};  // as the host must find them behind this part
-  Choice choice = {};                        // changed under the lock of the cache
+  Choice choice = {};  // changed under the lock of the cache
 };
 
 // What is known of one signature, and where it stands.
@@ -57,6 +56,11 @@ class Entry {
   Gradients gradients;
   std::unique_ptr<OutsideGuard> guard;
   std::shared_ptr<HostNote> note;
+  struct OutsideTensor {
+    const c10::TensorImpl* tensor;  // kept alive by the program
+    const void* address;
+  };
+  std::vector<OutsideTensor> outside;
   std::set<const c10::StorageImpl*> outside_storages;
   std::string reason;  // why it runs eagerly; changed under the lock of the cache
   std::mutex replaying;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace nimble {
 namespace {
@@ -18,11 +19,11 @@ void set_gradient(const at::Tensor& leaf, const at::Tensor& gradient) {
 }  // namespace
 
 Gradients::Gradients(const Tensors& leaves) {
+  std::unordered_map<const c10::TensorImpl*, bool> known;
   for (const at::Tensor& leaf : leaves) {
     if (!leaf.requires_grad() || !leaf.is_leaf()) continue;
-    const bool known = std::any_of(places_.begin(), places_.end(),
-                                   [&](const Place& place) { return place.leaf.is_same(leaf); });
-    if (!known) places_.push_back({leaf, leaf.grad(), {}});
+    if (known.try_emplace(leaf.unsafeGetTensorImpl(), true).second)
+      places_.push_back({leaf, leaf.grad(), {}});
   }
 }
 
@@ -43,6 +44,7 @@ bool Gradients::recorded(const ProgramBuilder& builder) {
   }
   std::erase_if(places_,
                 [](const Place& place) { return !place.before_matters && same(place.before, place.after); });
+  pauses_ = builder.gradients_at_pauses();
   return all_known;
 }
 
@@ -52,16 +54,21 @@ Tensors Gradients::leaves() const {
   return leaves;
 }
 
-Tensors Gradients::left() const {
-  Tensors left;
-  for (const Place& place : places_) {
-    if (place.after.defined()) left.push_back(place.after);
-  }
-  return left;
+Tensors Gradients::made() const {
+  Tensors made;
+  const Visit add = [&](const at::Tensor&, const at::Tensor& gradient) {
+    if (gradient.defined()) made.push_back(gradient);
+  };
+  for (std::size_t i = 0; i < pauses_.size(); ++i) for_each_at_pause(i, add);
+  for_each_at_end(add);
+  return made;
 }
 
-void Gradients::for_each(
-    const std::function<void(const at::Tensor& leaf, const at::Tensor& left)>& visit) const {
+void Gradients::for_each_at_pause(std::size_t pause, const Visit& visit) const {
+  for (const auto& [leaf, gradient] : pauses_[pause]) visit(leaf, gradient);
+}
+
+void Gradients::for_each_at_end(const Visit& visit) const {
   for (const Place& place : places_) visit(place.leaf, place.after);
 }
 
@@ -71,16 +78,33 @@ bool Gradients::hold() const {
   });
 }
 
-void Gradients::put_back() const {
-  for (const Place& place : places_) set_gradient(place.leaf, place.after);
+// The tensor stays with whoever holds it and gets a copy; a new one takes its place over the recorded memory.
+void Gradients::spare_what_others_hold() {
+  for (Place& place : places_) {
+    if (!place.after.defined() || same(place.after, place.before)) continue;
+    std::size_t ours = same(place.leaf.grad(), place.after) ? 2 : 1;
+    for (const auto& pause : pauses_) {
+      ours += std::count_if(pause.begin(), pause.end(),
+                            [&](const auto& at_pause) { return same(at_pause.gradient, place.after); });
+    }
+    if (place.after.use_count() <= ours) continue;
+    const at::NoGradGuard no_grad;
+    const at::Tensor kept = place.after, successor = kept.detach();
+    kept.set_data(kept.clone());
+    for (auto& pause : pauses_) {
+      for (auto& at_pause : pause) {
+        if (same(at_pause.gradient, kept)) at_pause.gradient = successor;
+      }
+    }
+    place.after = successor;
+  }
 }
+
+void Gradients::put_back_at_pause(std::size_t pause) const { for_each_at_pause(pause, set_gradient); }
+void Gradients::put_back() const { for_each_at_end(set_gradient); }
 
 void Gradients::undo() const {
   for (const Place& place : places_) set_gradient(place.leaf, place.before);
-}
-
-void set_gradients(const std::vector<LeafGradient>& gradients) {
-  for (const auto& [leaf, gradient] : gradients) set_gradient(leaf, gradient);
 }
 
 }  // namespace nimble

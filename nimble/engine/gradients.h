@@ -8,8 +8,6 @@
 
 namespace nimble {
 
-using LeafGradient = ProgramBuilder::LeafGradient;
-
 // The gradients that autograd keeps for leaf tensors (parameters), around one recorded run: a replay asks for
 // what they were before it, where that mattered, and leaves them as the run left them.
 class Gradients {
@@ -18,22 +16,27 @@ class Gradients {
   explicit Gradients(const Tensors& leaves);  // as they are now
 
   // The recorded run is over. False if it went backward to leaves that were not known before: whether their
-  // gradients were there when it began, nobody can tell. They are known from then on.
+  // gradients were there when it began, nobody can tell.
   bool recorded(const ProgramBuilder& builder);
 
   Tensors leaves() const;
-  Tensors left() const;  // gradients that the run left
+  Tensors made() const;  // gradients that somebody found, in a pause of the run or after it
 
-  // Visits each leaf with the gradient that the run left, which may be none.
-  void for_each(const std::function<void(const at::Tensor& leaf, const at::Tensor& left)>& visit) const;
+  // Visits each leaf with the gradient that it had in the n-th pause, or after the run, which may be none.
+  using Visit = std::function<void(const at::Tensor& leaf, const at::Tensor& gradient)>;
+  void for_each_at_pause(std::size_t pause, const Visit& visit) const;
+  void for_each_at_end(const Visit& visit) const;
 
   // Whether the gradients are now as the run found them, as far as it looked at them.
   bool hold() const;
 
-  // Gives every leaf the gradient that the run left; a replay has filled it.
-  void put_back() const;
+  // Before a replay, which writes to the memory of recorded gradients: somebody who kept such a tensor keeps
+  // its values, in other memory.
+  void spare_what_others_hold();
 
-  // Gives every leaf the gradient that it had before the run.
+  // Gives every leaf the gradient that it had in the n-th pause, after the run, or before it.
+  void put_back_at_pause(std::size_t pause) const;
+  void put_back() const;
   void undo() const;
 
  private:
@@ -42,9 +45,7 @@ class Gradients {
     bool before_matters = false;
   };
   std::vector<Place> places_;
+  std::vector<std::vector<ProgramBuilder::LeafGradient>> pauses_;
 };
-
-// Makes each leaf's gradient the given tensor.
-void set_gradients(const std::vector<LeafGradient>& gradients);
 
 }  // namespace nimble

@@ -19,12 +19,7 @@ constexpr const char* kNotSettled =
 
 // Tensors that were made while recording and have a place outside where a replay can leave them.
 Tensors tensors_with_a_place(const Recording& recording, ProgramBuilder& builder, Host& host) {
-  Tensors kept = recording.gradients.left();
-  for (const auto& gradients : recording.gradients_at_pauses) {
-    for (const auto& [leaf, gradient] : gradients) {
-      if (gradient.defined()) kept.push_back(gradient);
-    }
-  }
+  Tensors kept = recording.gradients.made();
   auto escaped = builder.escaped(recording.outputs);
   std::erase_if(escaped, [&](const c10::Storage& storage) {
     return std::any_of(kept.begin(), kept.end(), [&](const at::Tensor& tensor) {
@@ -45,7 +40,6 @@ void make_program(Recording& recording, ProgramBuilder& builder, Host& host) {
   }
   if (builder.refusal() || recording.wants_grad) return;
   const bool all_known = recording.gradients.recorded(builder);
-  recording.gradients_at_pauses = builder.gradients_at_pauses();
   const Tensors kept = tensors_with_a_place(recording, builder, host);
   auto program = std::make_shared<Program>(builder.finish(recording.outputs, kept));
   if (builder.refusal()) return;

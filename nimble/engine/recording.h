@@ -18,8 +18,6 @@ struct Recording {
   std::shared_ptr<HostNote> note;
   Tensors leaves;  // parameters that turned up, in this run or before
   Gradients gradients;
-  // By pause: the gradients that the host found there.
-  std::vector<std::vector<LeafGradient>> gradients_at_pauses;
   std::string refusal;
   bool may_pass = false;    // the refusal: the next call is worth another try
   OutsideState undo;        // what to put back if this was no real call

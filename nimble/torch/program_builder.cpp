@@ -568,7 +568,7 @@ Program ProgramBuilder::finish(std::span<const at::Tensor> outputs, std::span<co
     const bool stays_as_it_is = constant_[found->second.buffer.index()];
     if (buffer.kind != BufferKind::kInternal || stays_as_it_is) continue;
     buffer.kind = BufferKind::kEscaped;
-    buffer.outside = tensor;
+    buffer.outside = tensor.detach();  // the tensor itself is its holder's
     buffer.address = tensor.storage().mutable_data();
   }
   for (const c10::Storage& storage : escaped(outputs)) {
