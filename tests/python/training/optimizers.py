@@ -52,6 +52,7 @@ class Recipe:
     options: dict[str, Any] = field(default_factory=dict)
     tensor_lr: bool = True  # whether it takes a learning rate that is a tensor
     devices: tuple[str, ...] = ("cpu", "cuda")
+    host: bool = False  # whether its step computes on the host, with numbers that change from call to call
 
     @property
     def scales(self) -> bool:
@@ -75,21 +76,21 @@ OPTIMIZERS: dict[str, Recipe] = {
     "nesterov_foreach": Recipe(SGD, 0.01, FOREACH | MOMENTUM | {"nesterov": True}),
     "decay_foreach": Recipe(SGD, 0.01, FOREACH | MOMENTUM | {"weight_decay": 0.05}),
     "momentum_fused": Recipe(SGD, 0.01, FUSED | MOMENTUM),
-    "adam": Recipe(Adam, 1e-3, LOOP),
-    "adam_foreach": Recipe(Adam, 1e-3, FOREACH, tensor_lr=False),
+    "adam": Recipe(Adam, 1e-3, LOOP, host=True),
+    "adam_foreach": Recipe(Adam, 1e-3, FOREACH, tensor_lr=False, host=True),
     "adam_fused": Recipe(Adam, 1e-3, FUSED),
-    "adamw": Recipe(AdamW, 1e-3, LOOP | {"weight_decay": 0.1}),
-    "adamw_foreach": Recipe(AdamW, 1e-3, FOREACH | {"amsgrad": True}, tensor_lr=False),
+    "adamw": Recipe(AdamW, 1e-3, LOOP | {"weight_decay": 0.1}, host=True),
+    "adamw_foreach": Recipe(AdamW, 1e-3, FOREACH | {"amsgrad": True}, tensor_lr=False, host=True),
     "adamw_fused": Recipe(AdamW, 1e-3, FUSED | {"amsgrad": True}),
     "rmsprop": Recipe(RMSprop, 1e-3, LOOP | {"centered": True}),
     "rmsprop_foreach": Recipe(RMSprop, 1e-3, FOREACH | MOMENTUM),
-    "adagrad": Recipe(Adagrad, 1e-2, LOOP | {"lr_decay": 0.1}),
-    "adagrad_foreach": Recipe(Adagrad, 1e-2, FOREACH),
+    "adagrad": Recipe(Adagrad, 1e-2, LOOP | {"lr_decay": 0.1}, host=True),
+    "adagrad_foreach": Recipe(Adagrad, 1e-2, FOREACH, host=True),
     "adagrad_fused": Recipe(Adagrad, 1e-2, FUSED, devices=("cpu",)),
     "adam_capturable": Recipe(Adam, 1e-3, LOOP | CAPTURABLE, devices=CUDA),
     "adam_foreach_capturable": Recipe(Adam, 1e-3, FOREACH | CAPTURABLE, devices=CUDA),
     "adamw_foreach_capturable": Recipe(AdamW, 1e-3, FOREACH | CAPTURABLE, devices=CUDA),
     "rmsprop_foreach_capturable": Recipe(RMSprop, 1e-3, FOREACH | CAPTURABLE, devices=CUDA),
     "own": Recipe(SignMomentum, 1e-3),
-    "own_counting": Recipe(CountingSGD, 1e-2),
+    "own_counting": Recipe(CountingSGD, 1e-2, host=True),
 }

@@ -9,7 +9,7 @@ import torch
 from support import assert_same, replay
 from torch import nn
 from torch.nn import functional as F
-from training.steps import assert_same_story
+from training.steps import assert_same_story, copied
 from training.workbench import batches, gradients, momentum, small_model, step_of, weights
 
 import nimble
@@ -409,13 +409,29 @@ class TestVersionCounters:
         assert_same(other.grad, torch.full((3,), 2.0))
 
 
-def test_preparing_trains_nothing():
-    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 3))
-    optimizer = momentum(model)
-    before, generator = weights(model), torch.get_rng_state()
-    step = nimble.compile(step_of(model, optimizer))
-    step.prepare(*next(batches(1)))
-    assert_same(weights(model), before)
-    assert gradients(model) == [None] * 6
-    assert not optimizer.state_dict()["state"]
-    assert_same(torch.get_rng_state(), generator)
+class TestPreparing:
+    def model(self):
+        return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 3))
+
+    def test_trains_nothing(self):
+        model = self.model()
+        optimizer = momentum(model)
+        plain_step = step_of(model, optimizer)
+        plain_step(*next(batches(1)))  # an ordinary step creates the gradients and the state of the optimizer
+        before = weights(model), gradients(model), copied(optimizer.state_dict()), torch.get_rng_state()
+        step = nimble.compile(plain_step).prepare(*next(batches(1)))
+        after = weights(model), gradients(model), copied(optimizer.state_dict()), torch.get_rng_state()
+        assert_same(after, before)
+        replay(step, *next(batches(1)))
+
+    def test_before_any_state_exists_is_refused_and_trains_nothing(self):
+        """The first step is another program than all later ones: it creates what they update."""
+        model = self.model()
+        optimizer = momentum(model)
+        before, generator = weights(model), torch.get_rng_state()
+        with pytest.raises(nimble.RecordError):
+            nimble.compile(step_of(model, optimizer)).prepare(*next(batches(1)))
+        assert_same(weights(model), before)
+        assert gradients(model) == [None] * 6
+        assert not optimizer.state_dict()["state"]
+        assert_same(torch.get_rng_state(), generator)

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from training.cases import Case, each_model, make, pairwise
 from training.models import MODELS
-from training.steps import REPLAYS, assert_trains_like_eager
+from training.steps import assert_trains_like_eager
 
 PAIRS = pairwise("mlp", "cpu")
 OTHER_MODELS = [name for name in MODELS if name != "mlp"]
@@ -19,9 +19,7 @@ LONG = [case for case in BY_MODEL[len(QUICK) :] if case not in QUICK]
 
 
 def check(case: Case) -> None:
-    # Checkpointing sets generators back, which may be refused; but the results may not differ.
-    replays = 0 if case.model == "gpt_checkpointed" else REPLAYS
-    assert_trains_like_eager(partial(make, case, "cpu"), replays)
+    assert_trains_like_eager(partial(make, case, "cpu"), case.replays)
 
 
 @pytest.mark.parametrize("case", PAIRS, ids=str)
