@@ -65,6 +65,9 @@ class Executable {
   // Returns when the work of the last replay is done (a GPU goes on after `replay` has returned).
   virtual void wait() {}
 
+  // The same for what comes next on the current stream, without making the host wait.
+  virtual void let_current_stream_wait() {}
+
   virtual ExecutableReport report() const = 0;
 
   // Runs the tasks one after the other and returns how long each took, by task.

@@ -32,7 +32,7 @@ class PartCheck {
       failure_ = std::string("[nimble::replay] ") + error.what();
     }
     // What escaped is nobody's yet but a later part's.
-    before_.restore(is_last_ ? Tensors{} : escaped_);
+    before_.restore(escaped_);
   }
 
   // Asked when eager code has done the same.
@@ -55,10 +55,11 @@ class PartCheck {
     const auto add = [&](const char* name, const at::Tensor& recorded, const at::Tensor& now) {
       effects.add(name, whose == Whose::kReplay ? recorded : now);
     };
+    if (entry_.derivative && is_last_) return effects;
     const Gradients::Visit add_gradient = [&](const at::Tensor& leaf, const at::Tensor& recorded) {
       add("a gradient", recorded, leaf.grad());
     };
-    if (!is_last_) {
+    if (!is_last_ && !entry_.derivative) {
       entry_.gradients.for_each_at_pause(index_, add_gradient);
       return effects;
     }
@@ -89,8 +90,8 @@ CheckResult check_against_eager(Entry& entry, const Tensors& inputs, Host& host,
   const Gradients gradients_before(entry.gradients.leaves());
   CheckResult result;
   std::vector<std::unique_ptr<PartCheck>> checks;
-  const auto begin_part = [&] {
-    checks.push_back(std::make_unique<PartCheck>(entry, checks.size(), inputs, options, publish));
+  const auto begin_part = [&](const Tensors& arguments) {
+    checks.push_back(std::make_unique<PartCheck>(entry, checks.size(), arguments, options, publish));
   };
   const auto end_part = [&](const Tensors& results) {
     if (result.failure.empty()) {
@@ -102,11 +103,11 @@ CheckResult check_against_eager(Entry& entry, const Tensors& inputs, Host& host,
       .before = [&](std::size_t) { end_part({}); },
       .after =
           [&](std::size_t pause) {
-            if (pause + 1 < entry.parts.size()) begin_part();
+            if (pause + 1 < entry.parts.size()) begin_part(inputs);
           },
   };
   entry.gradients.spare_what_others_hold();
-  begin_part();
+  begin_part(inputs);
   const auto put_back = c10::make_scope_exit([&] {
     if (!undo) return;
     for (auto check = checks.rbegin(); check != checks.rend(); ++check) (*check)->undo();
@@ -116,14 +117,29 @@ CheckResult check_against_eager(Entry& entry, const Tensors& inputs, Host& host,
     const RecordingScope nothing_inside_is_replayed;
     result.outputs = host.run(inputs, &pauses);
   }
+  const auto compare_note = [&] {
+    const auto note = host.note();
+    if (result.failure.empty() && entry.note && !entry.note->same_as(*note)) {
+      result.failure = "a result that is no tensor was something else the next time";
+    }
+  };
+  if (entry.derivative) {
+    end_part(result.outputs);
+    compare_note();
+    if (!result.failure.empty()) return result;
+    const Tensors gradients = entry.derivative->some_gradients(result.outputs);
+    Tensors arguments = inputs;
+    arguments.insert(arguments.end(), gradients.begin(), gradients.end());
+    begin_part(arguments);
+    end_part(entry.derivative->eagerly(inputs, result.outputs, gradients));
+    return result;
+  }
   if (checks.size() != entry.parts.size()) {
     if (result.failure.empty()) result.failure = "the host did something else in between the next time";
     return result;
   }
   end_part(result.outputs);
-  if (const auto note = host.note(); result.failure.empty() && entry.note && !entry.note->same_as(*note)) {
-    result.failure = "a result that is no tensor was something else the next time";
-  }
+  compare_note();
   return result;
 }
 

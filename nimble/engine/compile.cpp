@@ -32,6 +32,10 @@ class CppHost final : public Host {
     const DispatchModeGuard mode(builder);
     return function_(inputs);
   }
+  void record_backward(ProgramBuilder& builder, const std::function<void()>& backward) override {
+    const DispatchModeGuard mode(builder);
+    backward();
+  }
   Tensors outside() override { return outside_.tensors ? outside_.tensors() : Tensors{}; }
   std::unique_ptr<OutsideGuard> watch(const Program&) override {
     return outside_.tensors ? std::make_unique<SameTensors>(outside_.tensors) : nullptr;

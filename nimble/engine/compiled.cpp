@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "nimble/engine/backward_node.h"
 #include "nimble/engine/check.h"
 #include "nimble/engine/same_program.h"
 
@@ -68,19 +69,24 @@ std::shared_ptr<Entry> Compiled::ready(const Tensors& inputs, std::int64_t varia
   if (!entry || entry->state != Entry::State::kReady) return nullptr;
   if (options_.validate_every > 0 && entry->replays > 0 && entry->replays % options_.validate_every == 0)
     return nullptr;
+  if (entry->derivative && !entry->lend()) return nullptr;
   return entry;
 }
 
-CallResult Compiled::replay(Entry& entry, const Tensors& inputs) {
+CallResult Compiled::replay(const std::shared_ptr<Entry>& entry, const Tensors& inputs) {
   Tensors outputs;
-  {
-    const std::lock_guard lock(entry.replaying);
-    outputs = entry.replay(inputs);
-    ++entry.replays;
+  try {
+    const std::lock_guard lock(entry->replaying);
+    outputs = entry->replay(inputs);
+    ++entry->replays;
+  } catch (...) {
+    if (entry->derivative) entry->give_back();
+    throw;
   }
+  if (entry->derivative) join_graph(entry, inputs, outputs);
   const std::lock_guard counting(mutex_);
   ++stats_.replays;
-  return {std::move(outputs), true, entry.note};
+  return {std::move(outputs), true, entry->note};
 }
 
 CallResult Compiled::call(const Tensors& inputs, std::int64_t variant, Host& host) {
@@ -92,9 +98,14 @@ CallResult Compiled::call(const Tensors& inputs, std::int64_t variant, Host& hos
     return CallResult{host.run(inputs), false, nullptr};
   };
   if (is_recording()) return {host.run(inputs), false, nullptr};
-  if (const auto entry = ready(inputs, variant)) return replay(*entry, inputs);
+  if (const auto entry = ready(inputs, variant)) return replay(entry, inputs);
   auto entry = find(inputs, variant);
   if (entry && entry->state == Entry::State::kEager) return eagerly();
+  if (entry && entry->derivative && entry->state == Entry::State::kReady) {
+    // Its memory is lent: a backward pass is still to come. Or it is due for another check.
+    if (!entry->lend()) return eagerly();
+    entry->give_back();
+  }
 
   // Whoever prepares takes its time; others go on eagerly meanwhile.
   std::unique_lock preparing(preparing_, std::try_to_lock);
@@ -123,10 +134,11 @@ Tensors Compiled::leaves() const {
   return leaves;
 }
 
-Recording Compiled::watch(const Tensors& inputs, Host& host, Mode mode) {
+Recording Compiled::watch(Entry& entry, const Tensors& inputs, Host& host, Mode mode) {
   const bool throws = options_.strict || mode == Mode::kPrepare;
   Recording recording = record(inputs, host, throws ? OnRefusal::kThrow : OnRefusal::kReturn,
-                               /*undoable=*/mode == Mode::kPrepare, leaves());
+                               /*undoable=*/mode == Mode::kPrepare, leaves(), *entry.used);
+  if (mode == Mode::kCall) UsedResults::observe(entry.used, inputs, recording.outputs);
   const std::lock_guard lock(mutex_);
   ++stats_.recordings;
   leaves_.clear();
@@ -153,14 +165,7 @@ void Compiled::give_up(Entry& entry, const std::string& why, Host& host, Mode mo
 // What a recording makes of an entry that has no program yet.
 void Compiled::begin(const std::shared_ptr<Entry>& entry, Recording&& recording, Host& host, Mode mode) {
   constexpr int kAttempts = 3;
-  if (recording.wants_grad) {
-    const std::lock_guard lock(mutex_);
-    entry->state = Entry::State::kEager;
-    entry->reason = "its results require grad";
-    host.log(
-        "[nimble::call] the results require grad, so this call runs eagerly; use torch.no_grad() or "
-        "torch.inference_mode() for inference");
-  } else if (recording.program) {
+  if (recording.program) {
     entry->adopt(std::move(recording));
   } else if (recording.may_pass && entry->attempts < kAttempts && mode == Mode::kCall) {
     const std::lock_guard lock(mutex_);
@@ -195,7 +200,7 @@ Tensors Compiled::first_call(const Tensors& inputs, std::int64_t variant, Host& 
     }
   }
   auto entry = std::make_shared<Entry>(Signature(inputs, variant));
-  Recording recording = watch(inputs, host, mode);
+  Recording recording = watch(*entry, inputs, host, mode);
   Tensors outputs = std::move(recording.outputs);
   insert(entry, host);
   begin(entry, std::move(recording), host, mode);
@@ -206,7 +211,8 @@ Tensors Compiled::settle(const std::shared_ptr<Entry>& entry, const Tensors& inp
   auto next = std::make_shared<Entry>(entry->signature);
   next->attempts = entry->attempts + 1;
   next->mismatches = entry->mismatches;
-  Recording recording = watch(inputs, host, mode);
+  next->used = entry->used;
+  Recording recording = watch(*next, inputs, host, mode);
   Tensors outputs = std::move(recording.outputs);
   replace(entry, next, host);
   begin(next, std::move(recording), host, mode);
@@ -214,12 +220,18 @@ Tensors Compiled::settle(const std::shared_ptr<Entry>& entry, const Tensors& inp
 }
 
 Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode) {
+  if (entry->derivative && entry->used->vary()) {
+    give_up(*entry, "[nimble::record] the loss uses other results of the function from call to call", host,
+            mode, false);
+    return host.run(inputs);
+  }
   const std::lock_guard replaying(entry->replaying);
   CheckResult result = check_against_eager(*entry, inputs, host, options_, /*undo=*/mode == Mode::kPrepare,
                                            [&](Part& part, Choice choice) {
                                              const std::lock_guard lock(mutex_);
                                              part.choice = std::move(choice);
                                            });
+  if (mode == Mode::kCall) UsedResults::observe(entry->used, inputs, result.outputs);
   {
     const std::lock_guard lock(mutex_);
     ++stats_.validations;
@@ -245,10 +257,10 @@ Tensors Compiled::record_again(const std::shared_ptr<Entry>& entry, const Tensor
                                Mode mode) {
   constexpr int kMismatches = 2;
   const std::lock_guard replaying(entry->replaying);
-  Recording again = watch(inputs, host, mode);
+  Recording again = watch(*entry, inputs, host, mode);
   Tensors outputs = std::move(again.outputs);
   if (!again.program) {
-    give_up(*entry, again.wants_grad ? "its results require grad" : again.refusal, host, mode, false);
+    give_up(*entry, again.refusal, host, mode, false);
     return outputs;
   }
   auto difference = first_difference(*entry->program, *again.program);
@@ -260,6 +272,7 @@ Tensors Compiled::record_again(const std::shared_ptr<Entry>& entry, const Tensor
   }
   auto next = std::make_shared<Entry>(entry->signature);
   next->mismatches = entry->mismatches + 1;
+  next->used = entry->used;
   const std::size_t step = difference->task ? again.program->tasks[*difference->task].step : 0;
   if (step > 0 && host.take_over(step)) {
     again.program = nullptr;

@@ -47,7 +47,7 @@ class Compiled {
   // The first half of `call`: the entry that is ready to replay this call, or null. Then `replay` answers it
   // without needing a host, so a caller may let go of what it holds (Python's lock) in between.
   std::shared_ptr<Entry> ready(const Tensors& inputs, std::int64_t variant);
-  CallResult replay(Entry& entry, const Tensors& inputs);
+  CallResult replay(const std::shared_ptr<Entry>& entry, const Tensors& inputs);
 
   // Records and checks this signature now, throws where a call would fall back, and puts every outside tensor
   // and generator that it touched back.
@@ -71,7 +71,7 @@ class Compiled {
   void insert(std::shared_ptr<Entry> entry, Host& host);
   void replace(const std::shared_ptr<Entry>& entry, std::shared_ptr<Entry> by, Host& host);
   Tensors leaves() const;
-  Recording watch(const Tensors& inputs, Host& host, Mode mode);
+  Recording watch(Entry& entry, const Tensors& inputs, Host& host, Mode mode);
   Tensors first_call(const Tensors& inputs, std::int64_t variant, Host& host, Mode mode);
   Tensors advance(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
   Tensors settle(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);

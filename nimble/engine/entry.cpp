@@ -15,6 +15,8 @@ void Entry::adopt(Recording&& recording) {
       parts.push_back({std::make_shared<const Program>(std::move(part))});
     }
   }
+  derivative = std::move(recording.derivative);
+  if (derivative) prepare_backward();
   gradients = std::move(recording.gradients);
   guard = std::move(recording.guard);
   note = std::move(recording.note);
@@ -27,6 +29,20 @@ void Entry::adopt(Recording&& recording) {
     }
   }
   state = State::kRecorded;
+}
+
+void Entry::prepare_backward() {
+  Program forward = *parts[0].program;
+  const Program& backward = *parts[1].program;
+  forward.inputs.resize(forward.inputs.size() - derivative->results.size());
+  for (std::size_t i = 0; i < forward.inputs.size(); ++i) {
+    const bool read = std::any_of(backward.tasks.begin(), backward.tasks.end(), [&](const Task& task) {
+      return std::any_of(task.reads.begin(), task.reads.end(),
+                         [&](const TensorRef& ref) { return ref.buffer == forward.inputs[i].buffer; });
+    });
+    if (read) inputs_for_backward.push_back(i);
+  }
+  parts[0].program = std::make_shared<const Program>(std::move(forward));
 }
 
 // Outside tensors are read where they lay when they were recorded; one that has been given other memory since
@@ -49,12 +65,14 @@ bool Entry::separates(std::span<const at::Tensor> inputs) const {
 
 Tensors Entry::replay(std::span<const at::Tensor> inputs) {
   gradients.spare_what_others_hold();
-  for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+  const std::size_t last = derivative ? 0 : parts.size() - 1;
+  for (std::size_t i = 0; i < last; ++i) {
     parts[i].choice.executable->replay(inputs);
     gradients.put_back_at_pause(i);
     guard->host_step(i);
   }
-  Tensors outputs = parts.back().choice.executable->replay(inputs);
+  if (derivative) parts[1].choice.executable->let_current_stream_wait();
+  Tensors outputs = parts[last].choice.executable->replay(inputs);
   gradients.put_back();
   if (guard) guard->put_back();
   return outputs;

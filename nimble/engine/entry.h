@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -43,8 +44,13 @@ class Entry {
   // recorded, or the other way round.
   bool separates(std::span<const at::Tensor> inputs) const;
 
-  // Replays all parts, and lets the host do its share between them.
+  // Replays all parts, and lets the host do its share between them; of a derivative, the forward pass alone.
   Tensors replay(std::span<const at::Tensor> inputs);
+
+  // A forward pass leaves what its backward pass needs in memory that the next forward pass overwrites: until
+  // it is given back, nobody else may have it. False if somebody has.
+  bool lend() { return !lent_.exchange(true); }
+  void give_back() { lent_ = false; }
 
   bool is_planned() const { return !parts.empty() && parts.back().choice.executable; }
 
@@ -54,6 +60,9 @@ class Entry {
   std::shared_ptr<const Program> program;
   std::vector<Part> parts;
   Gradients gradients;
+  std::optional<Derivative> derivative;  // then there are two parts: forward and backward
+  std::vector<std::size_t> inputs_for_backward;
+  std::shared_ptr<UsedResults> used = std::make_shared<UsedResults>();
   std::unique_ptr<OutsideGuard> guard;
   std::shared_ptr<HostNote> note;
   struct OutsideTensor {
@@ -68,6 +77,11 @@ class Entry {
   int attempts = 1;    // at a recording that can be replayed
   int mismatches = 0;  // of recordings before this one
   double record_milliseconds = 0;
+
+ private:
+  void prepare_backward();
+
+  std::atomic<bool> lent_ = false;
 };
 
 }  // namespace nimble

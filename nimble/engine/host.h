@@ -61,6 +61,10 @@ class Host {
   // held.
   virtual Tensors record(const Tensors& inputs, ProgramBuilder& builder) = 0;
 
+  // Runs `backward`, which goes back through autograd's graph of the run that was just recorded, with every
+  // operator call fed to `builder`.
+  virtual void record_backward(ProgramBuilder& builder, const std::function<void()>& backward) = 0;
+
   // Tensors known to live outside (parameters and buffers), to notice an argument that shares memory with
   // one.
   virtual Tensors outside() { return {}; }

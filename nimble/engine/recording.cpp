@@ -32,16 +32,42 @@ Tensors tensors_with_a_place(const Recording& recording, ProgramBuilder& builder
   return kept;
 }
 
-void make_program(Recording& recording, ProgramBuilder& builder, Host& host) {
+// Records the way back from results that autograd can differentiate. False if there is no telling yet what that
+// will be.
+bool make_derivative(Recording& recording, const Tensors& inputs, ProgramBuilder& builder, Host& host,
+                     const UsedResults& used, bool used_may_show, Tensors& made) {
+  const auto refuse = [&](const char* why, bool may_pass) {
+    recording.refusal = std::string("[nimble::record] ") + why;
+    recording.may_pass = may_pass;
+    return false;
+  };
+  if (builder.went_backward())
+    return refuse("the function goes backward itself and returns results that require grad as well", false);
+  if (builder.is_in_parts())
+    return refuse("an optimizer that computes on the host, in a function whose results require grad", false);
+  if (used.vary()) return refuse("the loss uses other results of the function from call to call", false);
+  if (used_may_show && !used.seen() && differentiable_results(inputs, recording.outputs).size() > 1)
+    return refuse("which results the loss uses is not known yet", true);
+  recording.derivative = record_derivative(inputs, recording.outputs, builder, host, used, made);
+  return true;
+}
+
+void make_program(Recording& recording, const Tensors& inputs, ProgramBuilder& builder, Host& host,
+                  const UsedResults& used, bool undoable) {
   recording.leaves = recording.gradients.leaves();
   for (const at::Tensor& leaf : builder.leaves()) recording.leaves.push_back(leaf);
-  for (const at::Tensor& output : recording.outputs) {
-    recording.wants_grad |= output.grad_fn() != nullptr && !builder.went_backward_from(output);
+  bool wants_grad = false;
+  for (const std::size_t i : differentiable_results(inputs, recording.outputs)) {
+    wants_grad |= !builder.went_backward_from(recording.outputs[i]);
   }
-  if (builder.refusal() || recording.wants_grad) return;
+  if (builder.refusal()) return;
   const bool all_known = recording.gradients.recorded(builder);
   const Tensors kept = tensors_with_a_place(recording, builder, host);
-  auto program = std::make_shared<Program>(builder.finish(recording.outputs, kept));
+  Tensors results = recording.outputs;
+  if (wants_grad && !make_derivative(recording, inputs, builder, host, used, !undoable, results)) return;
+  if (builder.refusal()) return;
+  auto program = std::make_shared<Program>(
+      builder.finish(results, kept, wants_grad ? recording.outputs.size() : 0));
   if (builder.refusal()) return;
   if (!all_known) {
     recording.refusal = kNotSettled;
@@ -61,7 +87,7 @@ RecordingScope::RecordingScope() { ++recording_depth; }
 RecordingScope::~RecordingScope() { --recording_depth; }
 
 Recording record(const Tensors& inputs, Host& host, OnRefusal on_refusal, bool undoable,
-                 const Tensors& leaves) {
+                 const Tensors& leaves, const UsedResults& used) {
   const auto start = Clock::now();
   const bool throws = on_refusal == OnRefusal::kThrow;
   const Tensors outside = host.outside();
@@ -88,7 +114,7 @@ Recording record(const Tensors& inputs, Host& host, OnRefusal on_refusal, bool u
       recording.outputs = host.record(inputs, builder);
     }
     at::autocast::clear_cache();
-    make_program(recording, builder, host);
+    make_program(recording, inputs, builder, host, used, undoable);
   } catch (const RecordError& error) {
     if (throws) {
       undo();

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "nimble/engine/differentiable.h"
 #include "nimble/engine/gradients.h"
 #include "nimble/engine/host.h"
 #include "nimble/torch/outside_state.h"
@@ -20,19 +22,21 @@ struct Recording {
   Gradients gradients;
   std::string refusal;
   bool may_pass = false;    // the refusal: the next call is worth another try
-  OutsideState undo;        // what to put back if this was no real call
-  bool wants_grad = false;  // the results are part of an autograd graph that nobody went back through
+  // The program's second part, where its results are part of an autograd graph that nobody went back through.
+  std::optional<Derivative> derivative;
+  OutsideState undo;  // what to put back if this was no real call
   double milliseconds = 0;
 };
 
 enum class OnRefusal { kThrow, kReturn };
 
-// Runs the user's function once, eagerly, and watches it. `leaves` are parameters known from earlier runs.
+// Runs the user's function once, eagerly, and watches it. `leaves` are parameters known from earlier runs, `used`
+// tells which results earlier losses went back from.
 // With `undoable`, everything that the run changes outside is kept in `undo`. Throws what the function
 // throws, and RecordError where it cannot be replayed and `on_refusal` says so; either way nothing stays
 // changed if `undoable`.
 Recording record(const Tensors& inputs, Host& host, OnRefusal on_refusal, bool undoable,
-                 const Tensors& leaves);
+                 const Tensors& leaves, const UsedResults& used);
 
 // True on a thread that is recording or checking: a compiled function called there runs its own function, so
 // that the outer recording sees its operators and the check compares with eager alone.

@@ -90,7 +90,12 @@ void explain_entry(std::ostream& text, const Entry& entry) {
   }
   for (std::size_t i = 0; i < entry.parts.size(); ++i) {
     if (i == 0 || entry.parts[i].choice.tasks > 0) explain_part(text, entry.parts[i]);
-    if (i + 1 < entry.parts.size()) text << "  on the host    " << entry.guard->name_of_step(i) << '\n';
+    if (i + 1 == entry.parts.size()) continue;
+    if (entry.derivative) {
+      text << "  backward       when autograd asks for it\n";
+    } else {
+      text << "  on the host    " << entry.guard->name_of_step(i) << '\n';
+    }
   }
   text << "  replayed       " << entry.replays << " times\n";
 }

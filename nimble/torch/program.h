@@ -84,6 +84,7 @@ struct Output {
   std::optional<std::size_t> same_as_input = {};   // the very tensor that was passed in
   std::optional<std::size_t> same_as_output = {};  // the very tensor that an earlier output is
   at::Tensor outside = {};                         // the very tensor that lives outside (a parameter)
+  std::size_t part = 0;                            // behind which part of the program it is wanted
 };
 
 // Straight-line code: what one run of the user's function did, below autograd, in order. A value: passes make

@@ -311,6 +311,17 @@ std::optional<std::size_t> ProgramBuilder::position_of(const at::Generator& gene
   return found == known.rend() ? std::nullopt : std::optional(found->position);
 }
 
+void ProgramBuilder::begin_backward(std::span<const at::Tensor> gradients) {
+  const std::lock_guard lock(mutex_);
+  has_backward_ = true;
+  ++program_.parts;
+  for (const at::Tensor& gradient : gradients) {
+    inputs_.push_back(gradient);
+    track(gradient, {.kind = BufferKind::kInput}, false);
+    program_.inputs.push_back(describe(gradient, known_buffer(gradient)));
+  }
+}
+
 void ProgramBuilder::begin_step() {
   const std::lock_guard lock(mutex_);
   ++steps_;
@@ -560,7 +571,8 @@ std::vector<c10::Storage> ProgramBuilder::escaped(std::span<const at::Tensor> ou
   return alive;
 }
 
-Program ProgramBuilder::finish(std::span<const at::Tensor> outputs, std::span<const at::Tensor> kept) {
+Program ProgramBuilder::finish(std::span<const at::Tensor> outputs, std::span<const at::Tensor> kept,
+                               std::size_t forward_outputs) {
   for (const at::Tensor& tensor : kept) {
     const auto found = tracked_.find(storage_of(tensor));
     if (found == tracked_.end()) continue;
@@ -572,6 +584,7 @@ Program ProgramBuilder::finish(std::span<const at::Tensor> outputs, std::span<co
     buffer.address = tensor.storage().mutable_data();
   }
   for (const c10::Storage& storage : escaped(outputs)) {
+    if (has_backward_) break;
     const BufferId id = tracked_.at(storage.unsafeGetStorageImpl()).buffer;
     const auto maker = std::find_if(program_.tasks.begin(), program_.tasks.end(), [&](const Task& task) {
       return std::any_of(task.writes.begin(), task.writes.end(),
@@ -593,6 +606,7 @@ Program ProgramBuilder::finish(std::span<const at::Tensor> outputs, std::span<co
     }
     Output output{.ref = describe(tensor, known_buffer(tensor))};
     output.ref.requires_grad = false;
+    output.part = program_.outputs.size() < forward_outputs ? 0 : program_.parts - 1;
     Buffer& buffer = program_.buffers[output.ref.buffer.index()];
     if (buffer.kind == BufferKind::kInternal && tensor.numel() > 0 && !is_filled(output.ref.buffer)) {
       refuse({"aten::empty", "a result lies in memory that no operator filled",

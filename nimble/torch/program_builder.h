@@ -52,6 +52,9 @@ class ProgramBuilder {
   void begin_step();
   void end_step();
 
+  // A backward pass follows, of which these are the gradients that it is given: a part and inputs of their own.
+  void begin_backward(std::span<const at::Tensor> gradients);
+
   // Until `resume`, calls run but are not recorded: the host does them itself between two parts of a replay.
   void pause();
   void resume();
@@ -74,6 +77,9 @@ class ProgramBuilder {
   // Tensors that live outside and for which autograd keeps a gradient.
   std::vector<at::Tensor> leaves() const;
 
+  // Whether there were pauses.
+  bool is_in_parts() const { return program_.parts > 1; }
+
   // Whether the program reads or writes this storage.
   bool knows(const c10::Storage& storage) const;
 
@@ -82,9 +88,11 @@ class ProgramBuilder {
   std::vector<c10::Storage> escaped(std::span<const at::Tensor> outputs);
 
   // The program. `kept` are tensors with a place outside where a replay leaves its result (a module's
-  // attribute, a gradient). A storage that escaped to anywhere else is refused. Requires !refusal() or
-  // returns nothing useful.
-  Program finish(std::span<const at::Tensor> outputs, std::span<const at::Tensor> kept = {});
+  // attribute, a gradient). A storage that escaped to anywhere else is refused, unless there was a backward
+  // pass (begin_backward): then autograd's graph of this run may hold it. Of the outputs, the first
+  // `forward_outputs` are wanted before that pass. Requires !refusal() or returns nothing useful.
+  Program finish(std::span<const at::Tensor> outputs, std::span<const at::Tensor> kept = {},
+                 std::size_t forward_outputs = 0);
 
  private:
   struct Tracked;
@@ -126,6 +134,7 @@ class ProgramBuilder {
   };
   std::unordered_map<const c10::GeneratorImpl*, Sequence> sequences_;
   bool paused_ = false;
+  bool has_backward_ = false;
   std::size_t steps_ = 0;
   bool in_step_ = false;
   std::vector<std::vector<LeafGradient>> gradients_at_pauses_;

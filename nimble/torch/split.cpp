@@ -12,7 +12,7 @@
 namespace nimble {
 namespace {
 
-// By buffer: whether more than one part looks at it. Results are looked at after the last part.
+// By buffer: whether more than one part looks at it.
 std::vector<bool> crossing_buffers(const Program& program) {
   std::vector<std::optional<std::size_t>> seen_in(program.buffers.size());
   std::vector<bool> crosses(program.buffers.size());
@@ -25,7 +25,7 @@ std::vector<bool> crossing_buffers(const Program& program) {
     for (const TensorRef& ref : task.reads) see(ref.buffer, task.part);
     for (const TensorRef& ref : task.writes) see(ref.buffer, task.part);
   }
-  for (const Output& output : program.outputs) see(output.ref.buffer, program.parts - 1);
+  for (const Output& output : program.outputs) see(output.ref.buffer, output.part);
   return crosses;
 }
 
@@ -87,9 +87,11 @@ std::vector<Program> split_into_parts(const Program& program) {
     part.parts = 1;
     std::erase_if(part.tasks, [&](const Task& task) { return task.part != index; });
     for (Task& task : part.tasks) task.part = 0;
-    if (index + 1 < program.parts) {
-      part.outputs.clear();
-      for (Buffer& buffer : part.buffers) buffer.returned = false;
+    std::erase_if(part.outputs, [&](const Output& output) { return output.part != index; });
+    for (Buffer& buffer : part.buffers) buffer.returned = false;
+    for (Output& output : part.outputs) {
+      output.part = 0;
+      part.buffers[output.ref.buffer.index()].returned = true;
     }
     number_draws(program, part, index);
     parts.push_back(std::move(part));

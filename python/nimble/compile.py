@@ -52,9 +52,14 @@ class _Call:
         with self.optimizers.recorded(builder, self.steps):
             self.result, ran = record(builder, lambda: self.function(*self.args, **self.kwargs))
         self.modules = list({id(m): m for m in [*self.modules, *ran]}.values())
-        refuse_gradient_hooks(builder, self.outside())
+        refuse_gradient_hooks(builder, self.outside(), builder.went_backward())
         tensors, self.structure = take_apart(self.result)
         return tensors
+
+    def record_backward(self, builder: _C.ProgramBuilder, backward: Callable[[], None]) -> None:
+        refuse_gradient_hooks(builder, self.outside(), went_backward=True)
+        if not builder.refused():
+            record(builder, backward)
 
     def outside(self) -> list[torch.Tensor]:
         return outside_tensors(self.modules) + self.static
@@ -107,12 +112,14 @@ class CompiledFunction:
         outputs, structure = replayed
         return structure.fill(outputs)
 
-    def prepare(self, *args, **kwargs):
+    def prepare(self, *args, training: bool | None = None, **kwargs):
         """Records, checks and plans for arguments like these now, and leaves all state as it was.
 
+        With `training` on, for calls with grad enabled, forward and backward; off, without; as it is now by default.
         Raises RecordError or ValidationError if such a call cannot be replayed."""
         inputs, variant = self._arguments.flatten(args, kwargs)
-        self._compiled.prepare(inputs, variant, self._call(args, kwargs))
+        with torch.set_grad_enabled(torch.is_grad_enabled() if training is None else training):
+            self._compiled.prepare(inputs, variant, self._call(args, kwargs))
         return self
 
     def _call(self, args: tuple, kwargs: dict) -> _Call:

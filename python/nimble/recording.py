@@ -74,9 +74,11 @@ def _modules_that_run(seen: dict[int, torch.nn.Module]) -> Iterator[None]:
         handle.remove()
 
 
-def refuse_gradient_hooks(builder: _C.ProgramBuilder, parameters: list[torch.Tensor]) -> None:
+def refuse_gradient_hooks(
+    builder: _C.ProgramBuilder, parameters: list[torch.Tensor], went_backward: bool
+) -> None:
     """Hooks on gradients are Python code that a replay would leave out."""
-    if not builder.went_backward():
+    if not went_backward:
         return
     for parameter in parameters:
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):

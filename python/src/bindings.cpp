@@ -25,7 +25,7 @@ py::object replay_if_ready(Compiled& compiled, const Tensors& inputs, std::int64
   CallResult result;
   {
     const py::gil_scoped_release release;
-    result = compiled.replay(*entry, inputs);
+    result = compiled.replay(entry, inputs);
   }
   return to_python(std::move(result));
 }

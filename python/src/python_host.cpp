@@ -24,6 +24,13 @@ Tensors PythonHost::record(const Tensors&, ProgramBuilder& builder) {
   return host_.attr("record")(py::cast(&builder, py::return_value_policy::reference)).cast<Tensors>();
 }
 
+void PythonHost::record_backward(ProgramBuilder& builder, const std::function<void()>& backward) {
+  const py::gil_scoped_acquire gil;
+  // Autograd must not be entered with Python's lock: its threads take it themselves.
+  host_.attr("record_backward")(py::cast(&builder, py::return_value_policy::reference),
+                                py::cpp_function(backward, py::call_guard<py::gil_scoped_release>()));
+}
+
 Tensors PythonHost::outside() {
   const py::gil_scoped_acquire gil;
   return host_.attr("outside")().cast<Tensors>();

@@ -29,6 +29,7 @@ class PythonHost final : public Host {
 
   Tensors run(const Tensors& inputs, const Pauses* pauses) override;
   Tensors record(const Tensors& inputs, ProgramBuilder& builder) override;
+  void record_backward(ProgramBuilder& builder, const std::function<void()>& backward) override;
   Tensors outside() override;
   Tensors kept(std::span<const c10::Storage> escaped) override;
   std::shared_ptr<HostNote> note() override;

@@ -313,6 +313,10 @@ void DeviceProgram::wait_until_idle() {
   done_.synchronize();
 }
 
+void DeviceProgram::let_current_stream_wait() {
+  done_.make_wait(c10::cuda::getCurrentCUDAStream(device_.index()));
+}
+
 ExecutableReport DeviceProgram::report() const {
   return {.arena_bytes = plan_.schedule.memory.arena_bytes,
           .static_bytes = arena_->size() - arena_bytes_,

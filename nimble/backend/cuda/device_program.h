@@ -76,6 +76,8 @@ class DeviceProgram {
   };
   // Waits on the host for the end of the last use.
   void wait_until_idle();
+  // Makes the current stream wait for it.
+  void let_current_stream_wait();
 
   ExecutableReport report() const;
 

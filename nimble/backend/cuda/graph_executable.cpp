@@ -49,6 +49,7 @@ class GraphExecutable final : public Executable {
   }
 
   void wait() override { program_.wait_until_idle(); }
+  void let_current_stream_wait() override { program_.let_current_stream_wait(); }
 
   ExecutableReport report() const override {
     ExecutableReport report = program_.report();
