@@ -85,7 +85,7 @@ class Backend {
   // again.
   virtual void watch_allocations() = 0;
 
-  // Refuses, with RecordError, a program that this backend cannot replay.
+  // Refuses, with TaskRefused or RecordError, a program that this backend cannot replay.
   virtual void check(const Program& program) const = 0;
 
   virtual std::unique_ptr<Executable> bind(ExecutionPlan plan, const BindOptions& options) = 0;

@@ -53,8 +53,10 @@ class BackwardNode final : public torch::autograd::Node {
       if (gradients[n].defined() != expected) {
         entry_->state = Entry::State::kEager;
         throw RecordError(
-            "[nimble::backward] the loss uses other results of the compiled module than when it was recorded. "
-            "Use the same ones at each call, or compile the whole training step. From now on it runs eagerly");
+            "[nimble::backward] the loss uses other results of the compiled module than when it was "
+            "recorded. "
+            "Use the same ones at each call, or compile the whole training step. From now on it runs "
+            "eagerly");
       }
       if (expected) arguments.push_back(as_recorded(gradients[n], arguments.size()));
     }

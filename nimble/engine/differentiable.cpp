@@ -50,7 +50,8 @@ std::vector<std::size_t> differentiable_results(const Tensors& inputs, const Ten
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const auto is_this = [&](const at::Tensor& other) { return other.is_same(outputs[i]); };
     const bool passed_through = std::any_of(inputs.begin(), inputs.end(), is_this);
-    const bool again = std::any_of(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(i), is_this);
+    const bool again =
+        std::any_of(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(i), is_this);
     if (outputs[i].grad_fn() && !passed_through && !again) results.push_back(i);
   }
   return results;
@@ -77,8 +78,8 @@ Tensors Derivative::eagerly(const Tensors& inputs, const Tensors& outputs, const
                                /*allow_unused=*/true);
 }
 
-Derivative record_derivative(const Tensors& inputs, const Tensors& outputs, ProgramBuilder& builder, Host& host,
-                             const UsedResults& used, Tensors& made) {
+Derivative record_derivative(const Tensors& inputs, const Tensors& outputs, ProgramBuilder& builder,
+                             Host& host, const UsedResults& used, Tensors& made) {
   Derivative derivative;
   const auto candidates = differentiable_results(inputs, outputs);
   const auto seen = used.seen().value_or(std::vector<bool>(candidates.size(), true));
@@ -89,8 +90,8 @@ Derivative record_derivative(const Tensors& inputs, const Tensors& outputs, Prog
     if (inputs[i].requires_grad()) derivative.wrt_inputs.push_back(i);
   }
   for (const at::Tensor& leaf : builder.leaves()) {
-    const bool is_input =
-        std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) { return input.is_same(leaf); });
+    const bool is_input = std::any_of(inputs.begin(), inputs.end(),
+                                      [&](const at::Tensor& input) { return input.is_same(leaf); });
     if (!is_input) derivative.wrt_leaves.push_back(leaf);
   }
   const Tensors gradients = derivative.some_gradients(outputs);

@@ -83,8 +83,8 @@ class Host {
     return nullptr;
   }
 
-  // Two recordings differ in this step of an optimizer: something on the host changed. True if the host will
-  // do the step itself from the next recording on, in a pause.
+  // This step of an optimizer cannot be replayed: it differs from call to call, or computes on the CPU for
+  // parameters on a GPU. True if the host will do the step itself from the next recording on, in a pause.
   virtual bool take_over(std::size_t step) {
     static_cast<void>(step);
     return false;

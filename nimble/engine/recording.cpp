@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "nimble/torch/record_error.h"
+
 namespace nimble {
 namespace {
 
@@ -32,8 +34,8 @@ Tensors tensors_with_a_place(const Recording& recording, ProgramBuilder& builder
   return kept;
 }
 
-// Records the way back from results that autograd can differentiate. False if there is no telling yet what that
-// will be.
+// Records the way back from results that autograd can differentiate. False if there is no telling yet what
+// that will be.
 bool make_derivative(Recording& recording, const Tensors& inputs, ProgramBuilder& builder, Host& host,
                      const UsedResults& used, bool used_may_show, Tensors& made) {
   const auto refuse = [&](const char* why, bool may_pass) {
@@ -66,15 +68,23 @@ void make_program(Recording& recording, const Tensors& inputs, ProgramBuilder& b
   Tensors results = recording.outputs;
   if (wants_grad && !make_derivative(recording, inputs, builder, host, used, !undoable, results)) return;
   if (builder.refusal()) return;
-  auto program = std::make_shared<Program>(
-      builder.finish(results, kept, wants_grad ? recording.outputs.size() : 0));
+  auto program =
+      std::make_shared<Program>(builder.finish(results, kept, wants_grad ? recording.outputs.size() : 0));
   if (builder.refusal()) return;
   if (!all_known) {
     recording.refusal = kNotSettled;
     recording.may_pass = true;
     return;
   }
-  backend_for(program->device()).check(*program);
+  try {
+    backend_for(program->device()).check(*program);
+  } catch (const TaskRefused& refused) {
+    const std::size_t step = program->tasks[refused.task].step;
+    if (step == 0 || !host.take_over(step)) throw;
+    recording.refusal = refused.what();
+    recording.may_pass = true;
+    return;
+  }
   recording.guard = host.watch(*program);
   recording.note = host.note();
   recording.program = std::move(program);

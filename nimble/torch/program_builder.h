@@ -52,7 +52,8 @@ class ProgramBuilder {
   void begin_step();
   void end_step();
 
-  // A backward pass follows, of which these are the gradients that it is given: a part and inputs of their own.
+  // A backward pass follows, of which these are the gradients that it is given: a part and inputs of their
+  // own.
   void begin_backward(std::span<const at::Tensor> gradients);
 
   // Until `resume`, calls run but are not recorded: the host does them itself between two parts of a replay.

@@ -13,6 +13,13 @@ class RecordError : public Error {
   using Error::Error;
 };
 
+// The same, of one task of a finished program.
+class TaskRefused : public RecordError {
+ public:
+  TaskRefused(const std::string& message, std::size_t task) : RecordError(message), task(task) {}
+  const std::size_t task;
+};
+
 // What a refusal says before it becomes an error (strict) or a warning.
 struct Refusal {
   std::string what;    // "aten::nonzero"

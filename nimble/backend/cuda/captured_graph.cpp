@@ -67,18 +67,19 @@ void check_still_capturing(cudaStream_t stream, const Task& task) {
 
 }  // namespace
 
-CapturedGraph::CapturedGraph(DeviceProgram& program, std::vector<cudaStream_t> streams, IssueAll issue_all)
+CapturedGraph::CapturedGraph(DeviceProgram& program, std::vector<cudaStream_t> streams, IssueAll issue_all,
+                             std::span<const Copy> copies_in, std::span<const Copy> copies_out)
     : pool_(program.device().index()), workspaces_(program.workspaces()), generators_(program.program()) {
   const Stream origin;
   streams.push_back(origin.get());
   const BlasWorkspaces::Lender lender(*workspaces_);
   const ReleaseGiven release{program.bound()};
-  Graph graph;
   {
     const ForgetWorkspaces forget{streams};
     const PrivatePool::Use use(pool_, streams);
     BoundProgram::Lane lane;
     Capture capture(origin.get());
+    copies_in_.capture(copies_in, origin.get());
     issue_all(origin.get(), [&](TaskId task, cudaStream_t stream) {
       std::optional<GraphGenerators::Drawing> drawing;
       if (program.program().task(task).draw) drawing.emplace(generators_, task);
@@ -86,15 +87,19 @@ CapturedGraph::CapturedGraph(DeviceProgram& program, std::vector<cudaStream_t> s
       check_still_capturing(stream, program.program().task(task));
     });
     program.settle_results(origin.get());
-    graph = capture.finish();
+    copies_out_.capture(copies_out, origin.get());
+    graph_ = capture.finish();
     unplanned_ = lane.unplanned();
   }
   generators_.finish();
-  executable_ = instantiate(graph, origin.get());
+  executable_ = instantiate(graph_, origin.get());
   check(cudaStreamSynchronize(origin.get()), "cudaStreamSynchronize");
 }
 
-void CapturedGraph::launch(cudaStream_t stream) {
+void CapturedGraph::launch(cudaStream_t stream, std::span<const Copy> copies_in,
+                           std::span<const Copy> copies_out) {
+  copies_in_.update(copies_in, executable_);
+  copies_out_.update(copies_out, executable_);
   generators_.advance();
   cuda::launch(executable_, stream);
 }

@@ -9,6 +9,7 @@
 
 #include "nimble/backend/cuda/device_program.h"
 #include "nimble/backend/cuda/generators.h"
+#include "nimble/backend/cuda/graph_copies.h"
 #include "nimble/backend/cuda/handles.h"
 #include "nimble/backend/cuda/private_pool.h"
 
@@ -26,11 +27,13 @@ using IssueAll = c10::function_ref<void(cudaStream_t origin, IssueTask)>;
 class CapturedGraph {
  public:
   // `streams` are the streams that `issue_all` uses besides its origin. The program must be warm, on this
-  // thread.
-  CapturedGraph(DeviceProgram& program, std::vector<cudaStream_t> streams, IssueAll issue_all);
+  // thread. The copies are done before and after all tasks.
+  CapturedGraph(DeviceProgram& program, std::vector<cudaStream_t> streams, IssueAll issue_all,
+                std::span<const Copy> copies_in = {}, std::span<const Copy> copies_out = {});
 
-  // On the current stream, which is `stream`.
-  void launch(cudaStream_t stream);
+  // On the current stream, which is `stream`, with these copies instead.
+  void launch(cudaStream_t stream, std::span<const Copy> copies_in = {},
+              std::span<const Copy> copies_out = {});
 
   std::uint64_t unplanned_allocations() const { return unplanned_; }
 
@@ -38,7 +41,9 @@ class CapturedGraph {
   PrivatePool pool_;
   std::shared_ptr<const BlasWorkspaces> workspaces_;
   GraphGenerators generators_;
+  Graph graph_;  // its nodes are the names of those in the executable one
   GraphExec executable_;
+  GraphCopies copies_in_, copies_out_;
   std::uint64_t unplanned_ = 0;
 };
 

@@ -90,6 +90,7 @@ DeviceProgram::DeviceProgram(ExecutionPlan plan, BindOptions options)
   options_.example_inputs.clear();  // they were the caller's, and all that was asked of them is known now
   scalars_.place(bound_);
   find_input_copies();
+  find_copied_results();
   // Whoever had this memory before may still be using it, on the stream on which it was given to us.
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_.index());
   done_.record(stream);
@@ -162,36 +163,92 @@ void DeviceProgram::find_input_copies() {
   }
 }
 
-void DeviceProgram::copy_in(std::span<const at::Tensor> inputs, cudaStream_t stream) {
-  for (const InputCopy& copied : input_copies_) {
-    const at::Tensor& input = inputs[copied.input];
-    if (copied.in_one_piece && input.is_cuda()) {
-      copy(copied.address, input.const_data_ptr(), copied.bytes, stream);
-    } else {
-      // PyTorch's own copy keeps pinned host memory from being reused before it has been read.
-      const at::NoGradGuard no_grad;
-      copied.place.copy_(input, /*non_blocking=*/true);
-    }
+// Results lie in this program's memory; the caller gets a copy.
+void DeviceProgram::find_copied_results() {
+  if (options_.alias_outputs) return;
+  for (const Output& output : program().outputs) {
+    const BufferId id = output.ref.buffer;
+    const Buffer& buffer = program().buffer(id);
+    const bool is_itself = output.same_as_input || output.same_as_output || output.outside.defined();
+    const bool is_callers = buffer.kind == BufferKind::kInput || buffer.kind == BufferKind::kExternal;
+    if (is_itself || is_callers || !buffer.device.is_cuda() || buffer.bytes == 0) continue;
+    if (std::find(copied_results_.begin(), copied_results_.end(), id) == copied_results_.end())
+      copied_results_.push_back(id);
   }
 }
 
-Tensors DeviceProgram::copy_out(std::span<const at::Tensor> inputs, cudaStream_t stream) {
-  for (const InputCopy& copied : input_copies_) {
-    if (!copied.written) continue;
-    const at::Tensor& input = inputs[copied.input];
-    if (copied.in_one_piece) {
-      copy(input.mutable_data_ptr(), copied.address, copied.bytes, stream);
-    } else {
-      const at::NoGradGuard no_grad;
-      input.detach().copy_(copied.place);
-    }
+DeviceProgram::Results DeviceProgram::make_results() const {
+  Results results;
+  results.reserve(copied_results_.size());
+  // As at::empty does it, without the way through the dispatcher.
+  for (const BufferId id : copied_results_) {
+    results.emplace_back(id, c10::Storage(c10::Storage::use_byte_size_t(), program().buffer(id).bytes,
+                                          c10::cuda::CUDACachingAllocator::get(), /*resizable=*/true));
   }
-  Tensors outputs = outputs_.collect(inputs, [&](BufferId id) { return result_storage(id, stream); });
+  return results;
+}
+
+void DeviceProgram::say_copies_in(std::span<const at::Tensor> inputs, std::vector<Copy>& copies) const {
+  copies.clear();
+  for (const InputCopy& copied : input_copies_) {
+    const at::Tensor& input = inputs[copied.input];
+    if (copied.in_one_piece && input.is_cuda())
+      copies.push_back({copied.address, input.const_data_ptr(), copied.bytes});
+  }
+}
+
+void DeviceProgram::say_copies_out(std::span<const at::Tensor> inputs, const Results& results,
+                                   std::vector<Copy>& copies) const {
+  copies.clear();
+  for (const InputCopy& copied : input_copies_) {
+    if (copied.written && copied.in_one_piece)
+      copies.push_back({inputs[copied.input].mutable_data_ptr(), copied.address, copied.bytes});
+  }
+  for (const auto& [id, storage] : results) {
+    copies.push_back({storage.mutable_data(), bound_.storage_of(id).data(), program().buffer(id).bytes});
+  }
+}
+
+void DeviceProgram::copy_rest_in(std::span<const at::Tensor> inputs) {
+  for (const InputCopy& copied : input_copies_) {
+    const at::Tensor& input = inputs[copied.input];
+    if (copied.in_one_piece && input.is_cuda()) continue;
+    // PyTorch's own copy keeps pinned host memory from being reused before it has been read.
+    const at::NoGradGuard no_grad;
+    copied.place.copy_(input, /*non_blocking=*/true);
+  }
+}
+
+Tensors DeviceProgram::hand_out(std::span<const at::Tensor> inputs, const Results& results) {
+  for (const InputCopy& copied : input_copies_) {
+    if (!copied.written || copied.in_one_piece) continue;
+    const at::NoGradGuard no_grad;
+    inputs[copied.input].detach().copy_(copied.place);
+  }
+  Tensors outputs = outputs_.collect(inputs, [&](BufferId id) { return result_storage(id, results); });
   bound_.bump_versions(inputs);
   return outputs;
 }
 
-c10::Storage DeviceProgram::result_storage(BufferId id, cudaStream_t stream) const {
+void DeviceProgram::copy_in(std::span<const at::Tensor> inputs, cudaStream_t stream) {
+  std::vector<Copy> copies;
+  say_copies_in(inputs, copies);
+  for (const Copy& c : copies) copy(c.to, c.from, c.bytes, stream);
+  copy_rest_in(inputs);
+}
+
+Tensors DeviceProgram::copy_out(std::span<const at::Tensor> inputs, cudaStream_t stream) {
+  const Results results = make_results();
+  std::vector<Copy> copies;
+  say_copies_out(inputs, results, copies);
+  for (const Copy& c : copies) copy(c.to, c.from, c.bytes, stream);
+  return hand_out(inputs, results);
+}
+
+c10::Storage DeviceProgram::result_storage(BufferId id, const Results& results) const {
+  for (const auto& [made_for, storage] : results) {
+    if (made_for == id) return storage;
+  }
   const Buffer& buffer = program().buffer(id);
   const c10::Storage& own = bound_.storage_of(id);
   if (buffer.kind == BufferKind::kExternal) return own;
@@ -201,16 +258,10 @@ c10::Storage DeviceProgram::result_storage(BufferId id, cudaStream_t stream) con
     return {c10::Storage::use_byte_size_t(), buffer.bytes,
             c10::DataPtr(own.mutable_data(), new std::shared_ptr<Arena>(arena_), &keep_alive, device_)};
   }
-  // As at::empty does it, without the way through the dispatcher.
   c10::Allocator* allocator =
       buffer.device.is_cuda() ? c10::cuda::CUDACachingAllocator::get() : c10::GetCPUAllocator();
   c10::Storage result(c10::Storage::use_byte_size_t(), buffer.bytes, allocator, /*resizable=*/true);
-  if (buffer.bytes == 0) return result;
-  if (buffer.device.is_cuda()) {
-    copy(result.mutable_data(), own.data(), buffer.bytes, stream);
-  } else {
-    std::memcpy(result.mutable_data(), own.data(), buffer.bytes);
-  }
+  if (buffer.bytes > 0) std::memcpy(result.mutable_data(), own.data(), buffer.bytes);
   return result;
 }
 

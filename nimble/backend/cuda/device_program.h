@@ -6,6 +6,7 @@
 #include "nimble/backend/bound_program.h"
 #include "nimble/backend/cuda/blas_workspaces.h"
 #include "nimble/backend/cuda/generators.h"
+#include "nimble/backend/cuda/graph_copies.h"
 #include "nimble/backend/cuda/handles.h"
 #include "nimble/backend/cuda/host_tensors.h"
 #include "nimble/backend/cuda/planned_allocator.h"
@@ -56,7 +57,18 @@ class DeviceProgram {
   // Whether a number that kernels take from host memory is other than at the last call.
   bool update_scalars(std::span<const at::Tensor> inputs) { return scalars_.update(inputs); }
 
-  // All copies go over the caller's current stream, without waiting on the host.
+  // The ways in and out, for whoever launches the tasks. What is said to be copied between `inputs` or fresh
+  // results and this program's memory may be copied by any means, always in the same order; the rest goes
+  // over the caller's current stream. Nothing waits on the host.
+  using Results = std::vector<std::pair<BufferId, c10::Storage>>;
+  Results make_results() const;  // memory for one replay, which will be the caller's
+  void say_copies_in(std::span<const at::Tensor> inputs, std::vector<Copy>& copies) const;
+  void say_copies_out(std::span<const at::Tensor> inputs, const Results& results,
+                      std::vector<Copy>& copies) const;
+  void copy_rest_in(std::span<const at::Tensor> inputs);
+  Tensors hand_out(std::span<const at::Tensor> inputs, const Results& results);
+
+  // All of it over `stream`, which is the current one.
   void copy_in(std::span<const at::Tensor> inputs, cudaStream_t stream);
   Tensors copy_out(std::span<const at::Tensor> inputs, cudaStream_t stream);
 
@@ -100,7 +112,8 @@ class DeviceProgram {
   std::vector<Place> place_inputs_and_results();
   std::vector<void*> addresses();
   void find_input_copies();
-  c10::Storage result_storage(BufferId buffer, cudaStream_t stream) const;
+  void find_copied_results();
+  c10::Storage result_storage(BufferId buffer, const Results& results) const;
 
   ExecutionPlan plan_;
   BindOptions options_;
@@ -113,6 +126,7 @@ class DeviceProgram {
   HostScalars scalars_;
   LaunchedDraws draws_;
   std::vector<InputCopy> input_copies_;
+  std::vector<BufferId> copied_results_;
   std::shared_ptr<const BlasWorkspaces> workspaces_;  // known once warm; graphs share it
   Event done_;                                        // the end of the last use of the memory
   UniqueStreamId last_stream_;                        // which that was on

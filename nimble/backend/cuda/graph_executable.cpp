@@ -38,14 +38,17 @@ class GraphExecutable final : public Executable {
     if (c10::cuda::current_device() != program_.device().index()) on_device.set_device(program_.device());
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(program_.device().index());
     const DeviceProgram::Use use(program_, stream);
-    program_.copy_in(inputs, stream);
     const bool scalars_changed = program_.update_scalars(inputs);
     if (!graph_ || scalars_changed) {
-      capture(inputs, stream);
       program_.copy_in(inputs, stream);
+      capture(inputs, stream);
     }
-    graph_->launch(stream);
-    return program_.copy_out(inputs, stream);
+    program_.copy_rest_in(inputs);
+    program_.say_copies_in(inputs, copies_in_);
+    const DeviceProgram::Results results = program_.make_results();
+    program_.say_copies_out(inputs, results, copies_out_);
+    graph_->launch(stream, copies_in_, copies_out_);
+    return program_.hand_out(inputs, results);
   }
 
   void wait() override { program_.wait_until_idle(); }
@@ -68,10 +71,14 @@ class GraphExecutable final : public Executable {
     graph_.reset();
     program_.warm_up();
     ScheduleStreams streams(program_.plan().schedule);
+    program_.say_copies_in(inputs, copies_in_);
+    const DeviceProgram::Results results = program_.make_results();
+    program_.say_copies_out(inputs, results, copies_out_);
+    const auto issue_all = [&](cudaStream_t origin, IssueTask issue_task) {
+      streams.issue(program_.plan().schedule, origin, issue_task);
+    };
     try {
-      graph_.emplace(program_, streams.raw(), [&](cudaStream_t origin, IssueTask issue_task) {
-        streams.issue(program_.plan().schedule, origin, issue_task);
-      });
+      graph_.emplace(program_, streams.raw(), issue_all, copies_in_, copies_out_);
     } catch (...) {
       program_.settle_libraries(inputs, stream);
       throw;
@@ -80,6 +87,7 @@ class GraphExecutable final : public Executable {
 
   DeviceProgram program_;
   std::optional<CapturedGraph> graph_;
+  std::vector<Copy> copies_in_, copies_out_;  // of the launch being made
 };
 
 }  // namespace

@@ -64,9 +64,10 @@ at::Tensor bytes_of(const c10::Storage& storage) {
   return materialize(whole, storage);
 }
 
-[[noreturn]] void refuse(const Task& task, std::string why, std::string advice) {
-  throw RecordError(
-      Refusal{task.op.operator_name().name, std::move(why), std::move(advice), task.where}.message());
+[[noreturn]] void refuse(const Program& program, const Task& task, std::string why, std::string advice) {
+  throw TaskRefused(
+      Refusal{task.op.operator_name().name, std::move(why), std::move(advice), task.where}.message(),
+      static_cast<std::size_t>(&task - program.tasks.data()));
 }
 
 }  // namespace
@@ -85,24 +86,25 @@ void check_host_tensors(const Program& program) {
       if (place.is_cpu()) return;
       on_device = true;
       if (place != device) {
-        refuse(task, "it uses a tensor on " + place.str() + " in a function that runs on " + device.str(),
+        refuse(program, task,
+               "it uses a tensor on " + place.str() + " in a function that runs on " + device.str(),
                "Compile one function for each device");
       }
     });
     if (!on_device) {
       refuse(
-          task, "it computes on the CPU in a function that runs on " + device.str(),
+          program, task, "it computes on the CPU in a function that runs on " + device.str(),
           "Move its tensors to the GPU, or compute it before the compiled function and pass the result in");
     }
     each_ref([&](const TensorRef& ref) {
       if (!program.buffer(ref.buffer).device.is_cpu() || moved[ref.buffer.index()]) return;
       if (copies(task)) {
-        refuse(task, "it copies between host and GPU memory",
+        refuse(program, task, "it copies between host and GPU memory",
                "Copy before or after the compiled function, or pass the host tensor in as an argument");
       }
       if (!ref.sizes.empty()) {
         refuse(
-            task, "it mixes a CPU tensor " + to_string(ref) + " with tensors on " + device.str(),
+            program, task, "it mixes a CPU tensor " + to_string(ref) + " with tensors on " + device.str(),
             "Move the CPU tensor to the GPU; only zero-dimensional CPU tensors can be used there as numbers");
       }
     });
