@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <c10/util/ScopeExit.h>
 
+#include <algorithm>
+
 #include "nimble/engine/effects.h"
 #include "nimble/torch/record_error.h"
 
@@ -63,12 +65,25 @@ class PartCheck {
       entry_.gradients.for_each_at_pause(index_, add_gradient);
       return effects;
     }
-    entry_.gradients.for_each_at_end(add_gradient);
+    entry_.gradients.for_each_at_end([&](const at::Tensor& leaf, const at::Tensor& recorded) {
+      // What an earlier part made was compared there; the host may have changed it since.
+      if (index_ == 0 || !recorded.defined() || writes_to(recorded)) add_gradient(leaf, recorded);
+    });
     for (const auto& [recorded, now] :
          entry_.guard ? entry_.guard->kept() : std::vector<OutsideGuard::Kept>{}) {
       add("an attribute that the function sets", recorded, now);
     }
     return effects;
+  }
+
+  bool writes_to(const at::Tensor& tensor) const {
+    const Program& program = *part_.program;
+    return std::any_of(program.tasks.begin(), program.tasks.end(), [&](const Task& task) {
+      return std::any_of(task.writes.begin(), task.writes.end(), [&](const TensorRef& ref) {
+        const at::Tensor& outside = program.buffer(ref.buffer).outside;
+        return outside.defined() && outside.is_alias_of(tensor);
+      });
+    });
   }
 
   Entry& entry_;

@@ -29,7 +29,22 @@ Outside watch(Module module) {
           .variant = [module] { return static_cast<std::int64_t>(module->is_training()); }};
 }
 
-// A callable that records `function` on its first call, compares on the second and replays from then on.
+// Names the optimizer as well, for a function that is a whole training step: its learning rates.
+template <class Module, class Optimizer>
+Outside watch(Module module, Optimizer& optimizer) {
+  Outside outside = watch(module);
+  outside.variant = [trains = outside.variant, &optimizer] {
+    std::size_t seed = static_cast<std::size_t>(trains());
+    for (const auto& group : optimizer.param_groups()) {
+      seed = seed * 31 + std::hash<double>()(group.options().get_lr());
+    }
+    return static_cast<std::int64_t>(seed);
+  };
+  return outside;
+}
+
+// A callable that records `function` on its first call, compares on the second and replays from then on. A
+// function may be a whole training step; one whose results require grad gives its backward pass to autograd.
 // Copies share one cache. Thread-safe if `function` is.
 class CompiledFunction {
  public:

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <functional>
 #include <thread>
 
 #include "nimble/engine/errors.h"
@@ -218,6 +219,90 @@ TEST_F(Compile, EveryNumberOfStreamsGivesTheSameBits) {
     }
     EXPECT_EQ(fast.stats().replays, 18u);
   }
+}
+
+// Two runs from the same seed, one of them compiled.
+struct Training {
+  std::vector<float> losses;
+  Tensors parameters, gradients;
+  Stats stats;
+};
+
+template <class Optimizer, class Options>
+Training train(bool compiled, Options options, int steps, std::function<void(Optimizer&, int)> between = {}) {
+  const torch::AutoGradMode grad(true);
+  torch::manual_seed(3);
+  torch::nn::Sequential net(torch::nn::Linear(6, 16), torch::nn::BatchNorm1d(16), torch::nn::ReLU(),
+                            torch::nn::Dropout(0.2), torch::nn::Linear(16, 3));
+  Optimizer optimizer(net->parameters(), options);
+  const TensorFunction step = [&](const Tensors& in) -> Tensors {
+    optimizer.zero_grad();
+    const at::Tensor loss = torch::cross_entropy_loss(net->forward(in[0]), in[1]);
+    loss.backward();
+    optimizer.step();
+    return {loss};
+  };
+  auto fast = compile(step, {}, watch(net, optimizer));
+  Training training;
+  for (int i = 0; i < steps; ++i) {
+    const Tensors batch = {torch::randn({8, 6}), torch::randint(3, {8})};
+    training.losses.push_back((compiled ? fast(batch) : step(batch))[0].template item<float>());
+    if (between) between(optimizer, i);
+  }
+  training.parameters = net->parameters();
+  for (const auto& parameter : training.parameters) training.gradients.push_back(parameter.grad());
+  training.stats = fast.stats();
+  return training;
+}
+
+void expect_same(const Training& eager, const Training& compiled) {
+  EXPECT_EQ(eager.losses, compiled.losses);
+  for (std::size_t i = 0; i < eager.parameters.size(); ++i) {
+    EXPECT_TRUE(at::equal(eager.parameters[i], compiled.parameters[i])) << "parameter " << i;
+    EXPECT_TRUE(at::equal(eager.gradients[i], compiled.gradients[i])) << "gradient " << i;
+  }
+}
+
+TEST_F(Compile, TrainsAWholeStepLikeEager) {
+  using Sgd = torch::optim::SGD;
+  const auto options = torch::optim::SGDOptions(0.1).momentum(0.9);
+  const auto eager = train<Sgd>(false, options, 20), compiled = train<Sgd>(true, options, 20);
+  expect_same(eager, compiled);
+  EXPECT_GE(compiled.stats.replays, 16u);
+}
+
+TEST_F(Compile, NoticesALearningRateThatChanges) {
+  using Sgd = torch::optim::SGD;
+  const auto options = torch::optim::SGDOptions(0.1).momentum(0.9);
+  const auto halve = [](Sgd& optimizer, int step) {
+    if (step == 9) optimizer.param_groups()[0].options().set_lr(0.05);
+  };
+  expect_same(train<Sgd>(false, options, 20, halve), train<Sgd>(true, options, 20, halve));
+}
+
+TEST_F(Compile, AnOptimizerThatCountsItsStepsOnTheHostStaysEager) {
+  using Adam = torch::optim::Adam;
+  const torch::optim::AdamOptions options(0.01);
+  const auto eager = train<Adam>(false, options, 12), compiled = train<Adam>(true, options, 12);
+  expect_same(eager, compiled);
+  EXPECT_EQ(compiled.stats.replays, 0u);
+}
+
+TEST_F(Compile, AFunctionWhoseResultsRequireGradTrainsThroughAutograd) {
+  const torch::AutoGradMode grad(true);
+  auto net = small_net();
+  net->train();
+  auto fast = compile([&](const Tensors& in) -> Tensors { return {net->forward(in[0])}; }, {}, watch(net));
+  for (int i = 0; i < 6; ++i) {
+    const at::Tensor x = torch::randn({2, 3, 8, 8}).requires_grad_();
+    const auto gradients = [&](const at::Tensor& y) {
+      return torch::autograd::grad({y.square().sum()}, {x, net->parameters()[0], net->parameters().back()});
+    };
+    const auto replayed = gradients(fast({x})[0]);
+    const auto eager = gradients(net->forward(x));
+    for (std::size_t g = 0; g < eager.size(); ++g) EXPECT_TRUE(at::equal(replayed[g], eager[g])) << i;
+  }
+  EXPECT_GE(fast.stats().replays, 4u);
 }
 
 }  // namespace
