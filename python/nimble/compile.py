@@ -10,9 +10,10 @@ import torch
 
 from nimble import _C, messages
 from nimble.arguments import Arguments, Structure, take_apart
-from nimble.optimizers import Optimizers, Step
+from nimble.hooks import refuse_backward_hooks
+from nimble.optimizers import Optimizers, StatesBefore, Step
 from nimble.places import Places, find_kept, modules_reached_by, outside_tensors
-from nimble.recording import record, refuse_gradient_hooks
+from nimble.recording import record
 from nimble.settings import compile_options
 
 
@@ -26,12 +27,15 @@ class _Call:
         kwargs: dict,
         static: list[torch.Tensor],
         optimizers: Optimizers,
+        undo: StatesBefore | None = None,
     ):
         self.function = function
         self.args = args
         self.kwargs = kwargs
         self.static = static
         self.optimizers = optimizers
+        self.undo = undo
+        self.went_backward = False
         self.steps: list[Step] = []
         self.modules: list[torch.nn.Module] = modules_reached_by(function)
         self.escapes: list[tuple[dict, str, torch.Tensor]] = []
@@ -49,10 +53,11 @@ class _Call:
 
     def record(self, builder: _C.ProgramBuilder) -> list[torch.Tensor]:
         self.steps = []
-        with self.optimizers.recorded(builder, self.steps):
+        with self.optimizers.recorded(builder, self.steps, self.undo):
             self.result, ran = record(builder, lambda: self.function(*self.args, **self.kwargs))
         self.modules = list({id(m): m for m in [*self.modules, *ran]}.values())
-        refuse_gradient_hooks(builder, self.outside())
+        self.went_backward = builder.went_backward()
+        refuse_backward_hooks(builder, self.outside(), self.modules)
         tensors, self.structure = take_apart(self.result)
         return tensors
 
@@ -60,7 +65,7 @@ class _Call:
         return outside_tensors(self.modules) + self.static
 
     def kept(self, storages: set[int]) -> list[torch.Tensor]:
-        self.escapes = find_kept(self.modules, storages)
+        self.escapes = find_kept(self.modules, [step.lent for step in self.steps], storages)
         if len({id(tensor) for _, _, tensor in self.escapes}) < len(storages):
             gc.collect()  # a cycle may still hold what is no longer in use
         return [tensor for _, _, tensor in self.escapes]
@@ -70,6 +75,8 @@ class _Call:
         for step in self.steps:
             if not step.on_host:
                 places.add_optimizer(step.optimizer, step.numbers)
+        if self.went_backward:
+            places.add_backward_pass()
         on_host = [(step.name, step.run) for step in self.steps if step.on_host]
         return places.entries, places.cells, places.sizes, self.escapes, on_host
 
@@ -90,10 +97,10 @@ class CompiledFunction:
         self, function: Callable, options: _C.CompileOptions, static: list[torch.Tensor] | None = None
     ):
         self._function = function
-        self._compiled = _C.Compiled(options)
+        self._compiled = compiled = _C.Compiled(options)
         self._arguments = Arguments()
         self._static = static or []
-        self._optimizers = Optimizers()
+        self._optimizers = Optimizers(lambda: compiled.stats()["replays"])
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args, **kwargs):
@@ -112,11 +119,15 @@ class CompiledFunction:
 
         Raises RecordError or ValidationError if such a call cannot be replayed."""
         inputs, variant = self._arguments.flatten(args, kwargs)
-        self._compiled.prepare(inputs, variant, self._call(args, kwargs))
+        before = StatesBefore()
+        try:
+            self._compiled.prepare(inputs, variant, self._call(args, kwargs, before))
+        finally:
+            before.restore()
         return self
 
-    def _call(self, args: tuple, kwargs: dict) -> _Call:
-        return _Call(self._function, args, kwargs, self._static, self._optimizers)
+    def _call(self, args: tuple, kwargs: dict, undo: StatesBefore | None = None) -> _Call:
+        return _Call(self._function, args, kwargs, self._static, self._optimizers, undo)
 
     def refresh(self) -> None:
         """Forgets every recording: after a change that no guard can see."""
