@@ -58,10 +58,9 @@ _ALWAYS = (
     _reads("__dlpack__", "Tensor.__dlpack__()"),
     _hook("register_hook"),
     _hook("register_post_accumulate_grad_hook"),
-    # What torch.manual_seed calls, by whatever name it was imported.
+    # What torch.manual_seed calls, which others wrap and import under other names.
     _seed(torch.random, "_manual_seed_impl"),
-    *(_seed(torch, name) for name in ("manual_seed", "seed")),
-    *(_seed(torch.random, name) for name in ("manual_seed", "seed")),
+    *(_seed(module, "seed") for module in (torch, torch.random)),
     *(
         _seed(module, name)
         for module in (torch.cuda, torch.cuda.random)

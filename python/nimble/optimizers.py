@@ -32,6 +32,8 @@ _CHANGES_BEFORE_LEFT_TO_HOST = 2
 # What a GradScaler lends to an optimizer for the time of one step.
 _LENT_BY_A_SCALER = ("grad_scale", "found_inf")
 
+_CANNOT_BE_PREPARED = "A function whose optimizer computes on the host cannot be prepared, only called"
+
 Numbers = list[dict[str, Any]]
 
 
@@ -258,8 +260,11 @@ class Optimizers:
         try:
             with _around_steps(before, after):
                 yield
-        except BaseException:
-            _take_back_what_was_lent(steps)
+        except BaseException as error:
+            interrupted = [step for step in steps if not step.is_over]
+            _take_back_what_was_lent(interrupted)
+            if undo is not None and interrupted and isinstance(error, _C.RecordError):
+                raise _C.RecordError(f"{error}. {_CANNOT_BE_PREPARED}") from None
             raise
         for step in steps:
             refuse_changes(step.optimizer)
@@ -296,10 +301,7 @@ def _refuse_what_cannot_run_again(builder: _C.ProgramBuilder, step: Step, is_to_
     name = f"{type(step.optimizer).__name__}.step()"
     if is_to_be_undone:
         builder.refuse(
-            name,
-            "it computes on the host, where nothing can be undone",
-            "A function whose optimizer computes on the host cannot be prepared, only called",
-            "",
+            name, "it computes on the host, where nothing can be undone", "Call the function instead", ""
         )
     if any(argument is not None for argument in (*step.args, *step.kwargs.values())):
         builder.refuse(
@@ -313,6 +315,5 @@ def _refuse_what_cannot_run_again(builder: _C.ProgramBuilder, step: Step, is_to_
 def _take_back_what_was_lent(steps: list[Step]) -> None:
     """A GradScaler leaves it to an optimizer whose step raised, and would multiply the next scale by it."""
     for step in steps:
-        if not step.is_over:
-            for name in _LENT_BY_A_SCALER:
-                vars(step.optimizer).pop(name, None)
+        for name in _LENT_BY_A_SCALER:
+            vars(step.optimizer).pop(name, None)

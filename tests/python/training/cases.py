@@ -50,11 +50,7 @@ class Case:
     @property
     def replays(self) -> int:
         """How many of the steps must be replays, at least. What is refused must still be right."""
-        # Checkpointing sets generators back to draw the same numbers again.
-        if self.model == "gpt_checkpointed":
-            return 0
-        # The step of a GAN's first optimizer lies in the middle, so the host cannot do it when all else is done.
-        return 0 if self.model == "gan" and self.steps_on_host else REPLAYS
+        return REPLAYS
 
     @property
     def steps_on_host(self) -> bool:
