@@ -12,7 +12,7 @@ from nimble import _C, messages
 from nimble.arguments import Arguments, Structure, take_apart
 from nimble.hooks import refuse_backward_hooks
 from nimble.optimizers import Optimizers, StatesBefore, Step
-from nimble.places import Places, find_kept, modules_reached_by, outside_tensors
+from nimble.places import Places, find_kept, modules_reached_by, outside_tensors, tensors_named_by
 from nimble.recording import record
 from nimble.settings import compile_options
 
@@ -57,12 +57,18 @@ class _Call:
             self.result, ran = record(builder, lambda: self.function(*self.args, **self.kwargs))
         self.modules = list({id(m): m for m in [*self.modules, *ran]}.values())
         self.went_backward = builder.went_backward()
-        refuse_backward_hooks(builder, self.outside(), self.modules)
+        refuse_backward_hooks(builder, self._leaves(), self.modules)
         tensors, self.structure = take_apart(self.result)
         return tensors
 
     def outside(self) -> list[torch.Tensor]:
         return outside_tensors(self.modules) + self.static
+
+    def _leaves(self) -> list[torch.Tensor]:
+        """All tensors outside that are known to take part, or may."""
+        groups = [group for step in self.steps for group in step.optimizer.param_groups]
+        trained = [parameter for group in groups for parameter in group["params"]]
+        return [*self.outside(), *trained, *tensors_named_by(self.function)]
 
     def kept(self, storages: set[int]) -> list[torch.Tensor]:
         self.escapes = find_kept(self.modules, [step.lent for step in self.steps], storages)

@@ -37,22 +37,29 @@ def _functions(function: Callable) -> list[types.FunctionType]:
     return _functions(wrapped) if callable(wrapped) else []
 
 
-def modules_reached_by(function: Callable) -> list[torch.nn.Module]:
-    """Modules that a callable is, is bound to, or names in its closure or globals, with their submodules."""
-    roots = []
-    if isinstance(function, torch.nn.Module):
-        roots.append(function)
-    if isinstance(getattr(function, "__self__", None), torch.nn.Module):
-        roots.append(function.__self__)
+def _named_by(function: Callable) -> list[object]:
+    """What a callable is, is bound to, or names: in its closure, in its globals, or of what it is bound to."""
+    owner = getattr(function, "__self__", None)
+    named = [function, owner]
     for plain in _functions(function):
-        named = [plain.__globals__.get(name) for name in plain.__code__.co_names]
+        for names in (plain.__globals__, getattr(owner, "__dict__", {})):
+            named += [names[name] for name in plain.__code__.co_names if name in names]
         for cell in plain.__closure__ or ():
             try:
                 named.append(cell.cell_contents)
             except ValueError:  # a cell that nothing was put into yet
                 continue
-        roots += [value for value in named if isinstance(value, torch.nn.Module)]
+    return named
+
+
+def modules_reached_by(function: Callable) -> list[torch.nn.Module]:
+    """Modules that a callable names, with their submodules."""
+    roots = [value for value in _named_by(function) if isinstance(value, torch.nn.Module)]
     return list({id(m): m for root in roots for m in root.modules()}.values())
+
+
+def tensors_named_by(function: Callable) -> list[torch.Tensor]:
+    return [value for value in _named_by(function) if isinstance(value, torch.Tensor)]
 
 
 class Places:

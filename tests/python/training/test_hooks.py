@@ -187,6 +187,33 @@ def test_a_hook_on_every_module_counts(late):
 
 
 @pytest.mark.filterwarnings("ignore::nimble.FallbackWarning")
+@pytest.mark.parametrize("late", [False, True])
+def test_a_hook_on_a_tensor_of_no_module_counts(late):
+    def story(compiler):
+        free, listed = (torch.ones(3, requires_grad=True) for _ in range(2))
+        parameters = [listed]
+        optimizer = torch.optim.SGD(parameters, lr=0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            free.grad = None
+            (x * free * parameters[0].exp()).sum().backward()
+            optimizer.step()
+
+        step = compiler(step)
+        calls, counts = [], []
+        for number in range(STEPS):
+            if number == (5 if late else 0):
+                for tensor in (free, listed):
+                    tensor.register_hook(lambda grad: calls.append(None))
+            step(torch.ones(3))
+            counts.append(len(calls))
+        return counts, free.grad, listed
+
+    assert_same_story(story, replays=2 if late else 0)
+
+
+@pytest.mark.filterwarnings("ignore::nimble.FallbackWarning")
 def test_what_a_hook_makes_of_a_gradient_counts():
     def story(compiler):
         model = small_model()
