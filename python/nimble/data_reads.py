@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +72,7 @@ _ALWAYS = (
 
 def _schedulers(cls: type = LRScheduler) -> Iterator[_Refused]:
     """Of every class that there is by now."""
-    if "step" in vars(cls):
+    if isinstance(vars(cls).get("step"), types.FunctionType):
         what = "a learning-rate scheduler inside the function"
         why = "what it changes on the host would stay as it is at each replay"
         yield _Refused(cls, "step", what, why, "Call the scheduler's step() outside the compiled function")
