@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <c10/util/ScopeExit.h>
 
-#include <algorithm>
-
 #include "nimble/engine/effects.h"
 #include "nimble/torch/record_error.h"
 
@@ -65,25 +63,12 @@ class PartCheck {
       entry_.gradients.for_each_at_pause(index_, add_gradient);
       return effects;
     }
-    entry_.gradients.for_each_at_end([&](const at::Tensor& leaf, const at::Tensor& recorded) {
-      // What an earlier part made was compared there; the host may have changed it since.
-      if (index_ == 0 || !recorded.defined() || writes_to(recorded)) add_gradient(leaf, recorded);
-    });
+    entry_.gradients.for_each_at_end(add_gradient);
     for (const auto& [recorded, now] :
          entry_.guard ? entry_.guard->kept() : std::vector<OutsideGuard::Kept>{}) {
       add("an attribute that the function sets", recorded, now);
     }
     return effects;
-  }
-
-  bool writes_to(const at::Tensor& tensor) const {
-    const Program& program = *part_.program;
-    return std::any_of(program.tasks.begin(), program.tasks.end(), [&](const Task& task) {
-      return std::any_of(task.writes.begin(), task.writes.end(), [&](const TensorRef& ref) {
-        const at::Tensor& outside = program.buffer(ref.buffer).outside;
-        return outside.defined() && outside.is_alias_of(tensor);
-      });
-    });
   }
 
   Entry& entry_;
@@ -118,10 +103,12 @@ CheckResult check_against_eager(Entry& entry, const Tensors& inputs, Host& host,
       .before = [&](std::size_t) { end_part({}); },
       .after =
           [&](std::size_t pause) {
-            if (pause + 1 < entry.parts.size()) begin_part(inputs);
+            if (pause + 1 >= entry.parts.size()) return;
+            entry.gradients.follow_host_at_pause(pause);
+            begin_part(inputs);
           },
   };
-  entry.gradients.spare_what_others_hold();
+  entry.gradients.before_replay();
   begin_part(inputs);
   const auto put_back = c10::make_scope_exit([&] {
     if (!undo) return;

@@ -64,7 +64,7 @@ bool Entry::separates(std::span<const at::Tensor> inputs) const {
 }
 
 Tensors Entry::replay(std::span<const at::Tensor> inputs) {
-  gradients.spare_what_others_hold();
+  gradients.before_replay();
   const std::size_t last = derivative ? 0 : parts.size() - 1;
   for (std::size_t i = 0; i < last; ++i) {
     parts[i].choice.executable->replay(inputs);

@@ -42,9 +42,17 @@ bool Gradients::recorded(const ProgramBuilder& builder) {
     place.before_matters =
         place.before.defined() ? builder.knows(place.before.storage()) : builder.went_backward();
   }
+  // What the run had not touched by a pause is whatever it is.
+  pauses_ = builder.gradients_at_pauses();
+  for (auto& pause : pauses_) {
+    std::erase_if(pause, [&](const ProgramBuilder::LeafGradient& at_pause) {
+      return std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
+        return place.leaf.is_same(at_pause.leaf) && same(place.before, at_pause.gradient);
+      });
+    });
+  }
   std::erase_if(places_,
                 [](const Place& place) { return !place.before_matters && same(place.before, place.after); });
-  pauses_ = builder.gradients_at_pauses();
   return all_known;
 }
 
@@ -72,9 +80,42 @@ void Gradients::for_each_at_end(const Visit& visit) const {
   for (const Place& place : places_) visit(place.leaf, place.after);
 }
 
+bool Gradients::Place::holds() const {
+  return !before_matters || same(leaf.grad(), before) || can_be_copied();
+}
+
+// A gradient that the last replay left, and that the next one reads before it makes another, is exchanged for
+// the recorded one.
+bool Gradients::Place::can_be_copied() const {
+  const at::Tensor& now = leaf.grad();
+  return before_matters && before.defined() && now.defined() && !same(before, after) && same(now, after) &&
+         now.sizes() == before.sizes() && now.strides() == before.strides() &&
+         now.scalar_type() == before.scalar_type() && now.device() == before.device();
+}
+
 bool Gradients::hold() const {
-  return std::all_of(places_.begin(), places_.end(), [](const Place& place) {
-    return !place.before_matters || same(place.leaf.grad(), place.before);
+  return std::all_of(places_.begin(), places_.end(), [](const Place& place) { return place.holds(); });
+}
+
+void Gradients::before_replay() {
+  take_over_values();
+  spare_what_others_hold();
+}
+
+void Gradients::take_over_values() {
+  const at::NoGradGuard no_grad;
+  for (const Place& place : places_) {
+    if (!place.can_be_copied()) continue;
+    place.before.copy_(place.leaf.grad());
+    place.leaf.mutable_grad() = place.before;
+  }
+}
+
+void Gradients::follow_host_at_pause(std::size_t pause) const {
+  const at::NoGradGuard no_grad;
+  for_each_at_pause(pause, [](const at::Tensor& leaf, const at::Tensor& recorded) {
+    const at::Tensor& now = leaf.grad();
+    if (recorded.defined() && now.defined() && !same(recorded, now)) recorded.copy_(now);
   });
 }
 

@@ -30,9 +30,12 @@ class Gradients {
   // Whether the gradients are now as the run found them, as far as it looked at them.
   bool hold() const;
 
-  // Before a replay, which writes to the memory of recorded gradients: somebody who kept such a tensor keeps
-  // its values, in other memory.
-  void spare_what_others_hold();
+  // Before a replay, which reads and writes the memory of recorded gradients.
+  void before_replay();
+
+  // In a check, where eager code has gradients of its own: the recorded ones become what the host made of
+  // those in the n-th pause (Nesterov's momentum, unscaling).
+  void follow_host_at_pause(std::size_t pause) const;
 
   // Gives every leaf the gradient that it had in the n-th pause, after the run, or before it.
   void put_back_at_pause(std::size_t pause) const;
@@ -43,7 +46,16 @@ class Gradients {
   struct Place {
     at::Tensor leaf, before, after;
     bool before_matters = false;
+
+    bool holds() const;
+    bool can_be_copied() const;
   };
+
+  // Somebody who kept a recorded tensor keeps its values, in other memory.
+  void spare_what_others_hold();
+  // Where a leaf has the gradient that the last replay left, and this one reads the recorded one.
+  void take_over_values();
+
   std::vector<Place> places_;
   std::vector<std::vector<ProgramBuilder::LeafGradient>> pauses_;
 };

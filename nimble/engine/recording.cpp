@@ -58,6 +58,8 @@ void make_program(Recording& recording, const Tensors& inputs, ProgramBuilder& b
                   const UsedResults& used, bool undoable) {
   recording.leaves = recording.gradients.leaves();
   for (const at::Tensor& leaf : builder.leaves()) recording.leaves.push_back(leaf);
+  // What ran after such a refusal was not watched: whether anybody went backward from a result is not known.
+  if (builder.refusal() && builder.refusal()->may_pass) return;
   bool wants_grad = false;
   for (const std::size_t i : differentiable_results(inputs, recording.outputs)) {
     wants_grad |= !builder.went_backward_from(recording.outputs[i]);

@@ -96,6 +96,7 @@ struct Program {
   std::vector<Output> outputs;
   std::vector<Draw> generators = {};  // each that a task draws from, once, and where it is left
   std::size_t parts = 1;
+  std::vector<std::vector<Draw>> generators_at_cuts = {};  // by cut between two parts: where each was
 
   const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
   const Task& task(TaskId id) const { return tasks[id.index()]; }

@@ -314,7 +314,7 @@ std::optional<std::size_t> ProgramBuilder::position_of(const at::Generator& gene
 void ProgramBuilder::begin_backward(std::span<const at::Tensor> gradients) {
   const std::lock_guard lock(mutex_);
   has_backward_ = true;
-  ++program_.parts;
+  begin_part();
   for (const at::Tensor& gradient : gradients) {
     inputs_.push_back(gradient);
     track(gradient, {.kind = BufferKind::kInput}, false);
@@ -343,7 +343,18 @@ void ProgramBuilder::pause() {
 void ProgramBuilder::resume() {
   const std::lock_guard lock(mutex_);
   paused_ = false;
+  begin_part();
+}
+
+void ProgramBuilder::begin_part() {
   ++program_.parts;
+  auto& generators = program_.generators_at_cuts.emplace_back();
+  for (const auto& [impl, sequence] : sequences_) {
+    // One that was seeded is noticed by the next draw, or at the end.
+    if (const auto position = position_of(sequence.generator)) {
+      generators.push_back({sequence.generator, *position});
+    }
+  }
 }
 
 std::vector<at::Tensor> ProgramBuilder::leaves() const {
@@ -503,10 +514,17 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
 void ProgramBuilder::call(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string where) {
   if (refusal_) return op.callBoxed(stack);  // nobody will replay this: just run
   if (paused_) return call_unrecorded(op, stack);
+  bool hooked = false;
   if (const auto node = torch::autograd::get_current_node(); node && !at::GradMode::is_enabled()) {
     const std::lock_guard lock(mutex_);
     nodes_.insert_or_assign(node.get(), node);
+    hooked |= !node->pre_hooks().empty() || !node->post_hooks().empty();
     if (where.empty()) where = "the backward pass, " + node->name();
+  }
+  if (hooked) {
+    refuse({"a hook on autograd's graph", "it is code that runs in backward() beside the operators",
+            "Work on gradients after backward() instead, inside the function", where});
+    return op.callBoxed(stack);
   }
   Call call = before(op, *stack, std::move(where));
   if (refusal_) return op.callBoxed(stack);

@@ -113,6 +113,7 @@ class ProgramBuilder {
   void call_unrecorded(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool is_filled(BufferId buffer) const;  // some task writes to it
   void begin_sequence(const at::Generator& generator);
+  void begin_part();
   // Where in its sequence a generator is now; none if it was seeded, or set to a state never seen here.
   std::optional<std::size_t> position_of(const at::Generator& generator) const;
   void after(Call call, Observer& observer, c10::ArrayRef<c10::IValue> results);

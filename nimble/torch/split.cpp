@@ -37,6 +37,15 @@ void give_memory(Buffer& buffer) {
   buffer.address = buffer.outside.mutable_data_ptr();
 }
 
+// Where a generator was when a part began, by the counting of the whole program.
+std::size_t position_at_beginning(const Program& whole, std::size_t part, const at::Generator& generator) {
+  if (part == 0) return 0;
+  for (const Draw& at_cut : whole.generators_at_cuts[part - 1]) {
+    if (at_cut.generator == generator) return at_cut.position;
+  }
+  return 0;
+}
+
 // A part counts draws from where the parts before it left the generator.
 void number_draws(const Program& whole, Program& part, std::size_t index) {
   struct Draws {
@@ -51,7 +60,11 @@ void number_draws(const Program& whole, Program& part, std::size_t index) {
   }
   const auto renumber = [&](Draw& draw) {
     const std::size_t before = draws.at(draw.generator.unsafeGetGeneratorImpl()).before;
-    if (draw.position < before) {
+    if (draw.position == position_at_beginning(whole, index, draw.generator)) {
+      draw.position = 0;
+      return;
+    }
+    if (draw.position <= before) {
       throw RecordError(
           "[nimble::record] a random generator that is set back across an optimizer's step, or from the "
           "backward to the forward pass of a compiled module, cannot be replayed. Compile the whole training "
@@ -66,7 +79,7 @@ void number_draws(const Program& whole, Program& part, std::size_t index) {
   for (Draw end : whole.generators) {
     const Draws& drawn = draws.at(end.generator.unsafeGetGeneratorImpl());
     if (drawn.here == 0) continue;
-    if (index + 1 < whole.parts) end.position = drawn.before + drawn.here;
+    if (index + 1 < whole.parts) end.position = position_at_beginning(whole, index + 1, end.generator);
     renumber(end);
     part.generators.push_back(std::move(end));
   }

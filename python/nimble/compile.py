@@ -10,9 +10,10 @@ import torch
 
 from nimble import _C, messages
 from nimble.arguments import Arguments, Structure, take_apart
-from nimble.optimizers import Optimizers, Step
-from nimble.places import Places, find_kept, modules_reached_by, outside_tensors
-from nimble.recording import record, refuse_gradient_hooks
+from nimble.hooks import refuse_backward_hooks
+from nimble.optimizers import Optimizers, StatesBefore, Step
+from nimble.places import Places, find_kept, modules_reached_by, outside_tensors, tensors_named_by
+from nimble.recording import record
 from nimble.settings import compile_options
 
 
@@ -26,12 +27,15 @@ class _Call:
         kwargs: dict,
         static: list[torch.Tensor],
         optimizers: Optimizers,
+        undo: StatesBefore | None = None,
     ):
         self.function = function
         self.args = args
         self.kwargs = kwargs
         self.static = static
         self.optimizers = optimizers
+        self.undo = undo
+        self.went_backward = False
         self.steps: list[Step] = []
         self.modules: list[torch.nn.Module] = modules_reached_by(function)
         self.escapes: list[tuple[dict, str, torch.Tensor]] = []
@@ -49,23 +53,32 @@ class _Call:
 
     def record(self, builder: _C.ProgramBuilder) -> list[torch.Tensor]:
         self.steps = []
-        with self.optimizers.recorded(builder, self.steps):
+        with self.optimizers.recorded(builder, self.steps, self.undo):
             self.result, ran = record(builder, lambda: self.function(*self.args, **self.kwargs))
         self.modules = list({id(m): m for m in [*self.modules, *ran]}.values())
-        refuse_gradient_hooks(builder, self.outside(), builder.went_backward())
+        self.went_backward = builder.went_backward()
+        if self.went_backward:
+            refuse_backward_hooks(builder, [*self._leaves(), *builder.leaves()], self.modules)
         tensors, self.structure = take_apart(self.result)
         return tensors
 
     def record_backward(self, builder: _C.ProgramBuilder, backward: Callable[[], None]) -> None:
-        refuse_gradient_hooks(builder, self.outside(), went_backward=True)
+        self.went_backward = True
+        refuse_backward_hooks(builder, [*self._leaves(), *builder.leaves()], self.modules)
         if not builder.refused():
             record(builder, backward)
 
     def outside(self) -> list[torch.Tensor]:
         return outside_tensors(self.modules) + self.static
 
+    def _leaves(self) -> list[torch.Tensor]:
+        """All tensors outside that are known to take part, or may."""
+        groups = [group for step in self.steps for group in step.optimizer.param_groups]
+        trained = [parameter for group in groups for parameter in group["params"]]
+        return [*self.outside(), *trained, *tensors_named_by(self.function)]
+
     def kept(self, storages: set[int]) -> list[torch.Tensor]:
-        self.escapes = find_kept(self.modules, storages)
+        self.escapes = find_kept(self.modules, [step.lent for step in self.steps], storages)
         if len({id(tensor) for _, _, tensor in self.escapes}) < len(storages):
             gc.collect()  # a cycle may still hold what is no longer in use
         return [tensor for _, _, tensor in self.escapes]
@@ -75,13 +88,17 @@ class _Call:
         for step in self.steps:
             if not step.on_host:
                 places.add_optimizer(step.optimizer, step.numbers)
+        if self.went_backward:
+            places.add_backward_pass()
         on_host = [(step.name, step.run) for step in self.steps if step.on_host]
         return places.entries, places.cells, places.sizes, self.escapes, on_host
 
     def take_over(self, step: int) -> bool:
-        """The engine found that a step of an optimizer, counted from one, is other from call to call."""
+        """The engine cannot replay a step of an optimizer, counted from one."""
         optimizer = self.steps[step - 1].optimizer
-        self.optimizers.leave_to_host(optimizer, "it computes with numbers that change from call to call")
+        self.optimizers.leave_to_host(
+            optimizer, "it computes with numbers that change from call to call, or on the CPU"
+        )
         return True
 
     warn = staticmethod(messages.warn)
@@ -95,10 +112,10 @@ class CompiledFunction:
         self, function: Callable, options: _C.CompileOptions, static: list[torch.Tensor] | None = None
     ):
         self._function = function
-        self._compiled = _C.Compiled(options)
+        self._compiled = compiled = _C.Compiled(options)
         self._arguments = Arguments()
         self._static = static or []
-        self._optimizers = Optimizers()
+        self._optimizers = Optimizers(lambda: compiled.stats()["replays"])
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args, **kwargs):
@@ -118,12 +135,16 @@ class CompiledFunction:
         With `training` on, for calls with grad enabled, forward and backward; off, without; as it is now by default.
         Raises RecordError or ValidationError if such a call cannot be replayed."""
         inputs, variant = self._arguments.flatten(args, kwargs)
-        with torch.set_grad_enabled(torch.is_grad_enabled() if training is None else training):
-            self._compiled.prepare(inputs, variant, self._call(args, kwargs))
+        before = StatesBefore()
+        try:
+            with torch.set_grad_enabled(torch.is_grad_enabled() if training is None else training):
+                self._compiled.prepare(inputs, variant, self._call(args, kwargs, before))
+        finally:
+            before.restore()
         return self
 
-    def _call(self, args: tuple, kwargs: dict) -> _Call:
-        return _Call(self._function, args, kwargs, self._static, self._optimizers)
+    def _call(self, args: tuple, kwargs: dict, undo: StatesBefore | None = None) -> _Call:
+        return _Call(self._function, args, kwargs, self._static, self._optimizers, undo)
 
     def refresh(self) -> None:
         """Forgets every recording: after a change that no guard can see."""

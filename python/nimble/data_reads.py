@@ -1,87 +1,122 @@
-"""Notices what reads a tensor's data without calling any operator: printing, tolist, numpy and their like; and hooks
-on gradients, which run where nobody sees them.
+"""Notices what cannot be replayed and calls no operator: what reads a tensor's data (printing, tolist, numpy and their
+like), hooks on gradients, which run where nobody sees them, and what counts on the host: schedulers of learning rates,
+and seeds.
 
-A TorchFunctionMode would see these too, but PyTorch takes other paths (attention, for one) while any is active."""
+A TorchFunctionMode would see the reads too, but PyTorch takes other paths (attention, for one) while any is active."""
+
+from __future__ import annotations
 
 import contextlib
 import functools
 import threading
+import types
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
 from nimble import _C
 
-_READS = {
-    "__repr__": "printing a tensor",
-    "__format__": "formatting a tensor",
-    "tolist": "Tensor.tolist()",
-    "numpy": "Tensor.numpy()",
-    "__array__": "turning a tensor into an array",
-    "data_ptr": "Tensor.data_ptr()",
-    "__dlpack__": "Tensor.__dlpack__()",
-}
-_HOOKS = {
-    "register_hook": "Tensor.register_hook()",
-    "register_post_accumulate_grad_hook": "Tensor.register_post_accumulate_grad_hook()",
-}
+
+@dataclass(frozen=True)
+class _Refused:
+    """A function that is refused where it is called, and why."""
+
+    owner: Any
+    name: str
+    what: str
+    why: str
+    advice: str
+    reads: bool = False  # its first argument, which may be a constant
+
+
+def _reads(name: str, what: str) -> _Refused:
+    advice = "Do it outside the compiled function, on its results"
+    return _Refused(torch.Tensor, name, what, "it hands tensor data to the host", advice, reads=True)
+
+
+def _hook(name: str) -> _Refused:
+    why = "the hook is Python code that runs in backward()"
+    advice = "Use torch.autograd.Function, or work on gradients after backward()"
+    return _Refused(torch.Tensor, name, f"Tensor.{name}()", why, advice)
+
+
+def _seed(owner: Any, name: str) -> _Refused:
+    what = "a random generator that is seeded inside the function"
+    why = "a replay goes on with the generator's sequence"
+    return _Refused(owner, name, what, why, "Seed it before the call")
+
+
+_ALWAYS = (
+    _reads("__repr__", "printing a tensor"),
+    _reads("__format__", "formatting a tensor"),
+    _reads("tolist", "Tensor.tolist()"),
+    _reads("numpy", "Tensor.numpy()"),
+    _reads("__array__", "turning a tensor into an array"),
+    _reads("data_ptr", "Tensor.data_ptr()"),
+    _reads("__dlpack__", "Tensor.__dlpack__()"),
+    _hook("register_hook"),
+    _hook("register_post_accumulate_grad_hook"),
+    # What torch.manual_seed calls, which others wrap and import under other names.
+    _seed(torch.random, "_manual_seed_impl"),
+    *(_seed(module, "seed") for module in (torch, torch.random)),
+    *(
+        _seed(module, name)
+        for module in (torch.cuda, torch.cuda.random)
+        for name in ("manual_seed", "manual_seed_all", "seed", "seed_all")
+    ),
+)
+
+
+def _schedulers(cls: type = LRScheduler) -> Iterator[_Refused]:
+    """Of every class that there is by now."""
+    if isinstance(vars(cls).get("step"), types.FunctionType):
+        what = "a learning-rate scheduler inside the function"
+        why = "what it changes on the host would stay as it is at each replay"
+        yield _Refused(cls, "step", what, why, "Call the scheduler's step() outside the compiled function")
+    for derived in cls.__subclasses__():
+        yield from _schedulers(derived)
+
 
 _watching = threading.local()  # .builder and .where on threads that record
 _lock = threading.Lock()
 _recordings = 0
-_originals: dict[str, Callable | None] = {}  # None: inherited, so taken away again
+_originals: list[tuple[Any, str, Callable | None]] = []  # None: inherited, so taken away again
 
 
-def _watched(name: str, original: Callable) -> Callable:
+def _watched(refused: _Refused, original: Callable) -> Callable:
     @functools.wraps(original)
-    def read(self, *args, **kwargs):
-        builder = getattr(_watching, "builder", None)
-        if builder is not None and not builder.refused() and not builder.is_constant(self):
-            builder.refuse(
-                _READS[name],
-                "it hands tensor data to the host",
-                "Do it outside the compiled function, on its results",
-                _watching.where(),
-            )
-        return original(self, *args, **kwargs)
-
-    return read
-
-
-def _without_hooks(name: str, original: Callable) -> Callable:
-    @functools.wraps(original)
-    def register(self, *args, **kwargs):
+    def call(*args, **kwargs):
         builder = getattr(_watching, "builder", None)
         if builder is not None and not builder.refused():
-            builder.refuse(
-                _HOOKS[name],
-                "the hook is Python code that runs in backward()",
-                "Use torch.autograd.Function, or work on gradients after backward()",
-                _watching.where(),
-            )
-        return original(self, *args, **kwargs)
+            is_constant = refused.reads and builder.is_constant(args[0])
+            if not is_constant:
+                builder.refuse(refused.what, refused.why, refused.advice, _watching.where())
+        return original(*args, **kwargs)
 
-    return register
+    return call
 
 
 def _install() -> None:
-    for names, wrap in ((_READS, _watched), (_HOOKS, _without_hooks)):
-        for name in names:
-            _originals[name] = torch.Tensor.__dict__.get(name)
-            setattr(torch.Tensor, name, wrap(name, getattr(torch.Tensor, name)))
+    for refused in {(id(r.owner), r.name): r for r in (*_ALWAYS, *_schedulers())}.values():
+        _originals.append((refused.owner, refused.name, vars(refused.owner).get(refused.name)))
+        setattr(refused.owner, refused.name, _watched(refused, getattr(refused.owner, refused.name)))
 
 
 def _remove() -> None:
-    for name, original in _originals.items():
+    while _originals:
+        owner, name, original = _originals.pop()
         if original is None:
-            delattr(torch.Tensor, name)
+            delattr(owner, name)
         else:
-            setattr(torch.Tensor, name, original)
+            setattr(owner, name, original)
 
 
 @contextlib.contextmanager
 def data_reads_refused(builder: _C.ProgramBuilder, where: Callable[[], str]) -> Iterator[None]:
-    """While active, such reads on this thread are refused by the builder; other threads notice nothing."""
+    """While active, such calls on this thread are refused by the builder; other threads notice nothing."""
     global _recordings
     with _lock:
         if _recordings == 0:

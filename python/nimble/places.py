@@ -5,15 +5,10 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-# Collections of a module that must not grow or shrink.
-_COLLECTIONS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_modules",
-    "_parameters",
-)
+from nimble.hooks import BackwardGuard
+
+# Collections of a module of which nothing may change.
+_WHOLE = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_modules")
 
 
 def outside_tensors(modules: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
@@ -42,22 +37,29 @@ def _functions(function: Callable) -> list[types.FunctionType]:
     return _functions(wrapped) if callable(wrapped) else []
 
 
-def modules_reached_by(function: Callable) -> list[torch.nn.Module]:
-    """Modules that a callable is, is bound to, or names in its closure or globals, with their submodules."""
-    roots = []
-    if isinstance(function, torch.nn.Module):
-        roots.append(function)
-    if isinstance(getattr(function, "__self__", None), torch.nn.Module):
-        roots.append(function.__self__)
+def _named_by(function: Callable) -> list[object]:
+    """What a callable is, is bound to, or names: in its closure, in its globals, or of what it is bound to."""
+    owner = getattr(function, "__self__", None)
+    named = [function, owner]
     for plain in _functions(function):
-        named = [plain.__globals__.get(name) for name in plain.__code__.co_names]
+        for names in (plain.__globals__, getattr(owner, "__dict__", {})):
+            named += [names[name] for name in plain.__code__.co_names if name in names]
         for cell in plain.__closure__ or ():
             try:
                 named.append(cell.cell_contents)
             except ValueError:  # a cell that nothing was put into yet
                 continue
-        roots += [value for value in named if isinstance(value, torch.nn.Module)]
+    return named
+
+
+def modules_reached_by(function: Callable) -> list[torch.nn.Module]:
+    """Modules that a callable names, with their submodules."""
+    roots = [value for value in _named_by(function) if isinstance(value, torch.nn.Module)]
     return list({id(m): m for root in roots for m in root.modules()}.values())
+
+
+def tensors_named_by(function: Callable) -> list[torch.Tensor]:
+    return [value for value in _named_by(function) if isinstance(value, torch.Tensor)]
 
 
 class Places:
@@ -69,12 +71,14 @@ class Places:
         self.entries: list[tuple[dict, str, object]] = []
         self.cells: list[tuple[types.CellType, object]] = []
         self.sizes: list[tuple[dict, int]] = []
-        read = {id(tensor) for tensor in outside}
+        self._read = list(outside)
+        read = {id(tensor) for tensor in self._read}
         for module in modules:
             values = vars(module)
             self.entries.append((values, "training", module.training))
-            self.sizes += [(values[name], len(values[name])) for name in _COLLECTIONS]
-            self.entries += [(module._modules, name, child) for name, child in module._modules.items()]
+            for name in _WHOLE:
+                self._all_of(values[name])
+            self.sizes.append((module._parameters, len(module._parameters)))
             for held in (module._parameters, module._buffers, values):
                 self.entries += [(held, name, value) for name, value in held.items() if id(value) in read]
 
@@ -97,28 +101,40 @@ class Places:
                 (vars(owner), name, value) for name, value in vars(owner).items() if matters(value)
             ]
 
+    def _all_of(self, values: dict) -> None:
+        self.sizes.append((values, len(values)))
+        self.entries += [(values, key, value) for key, value in values.items()]
+
     def add_optimizer(self, optimizer: torch.optim.Optimizer, numbers: list[dict[str, object]]) -> None:
-        """Its groups, the numbers in them, and where its state lies."""
+        """Its groups, the numbers in them, its state and its hooks."""
+        attributes = vars(optimizer)
+        self.entries += [(attributes, name, attributes[name]) for name in ("param_groups", "state")]
         self.sizes.append((optimizer.param_groups, len(optimizer.param_groups)))
-        self.entries += [(vars(optimizer), name, vars(optimizer)[name]) for name in ("param_groups", "state")]
         for group, values in zip(optimizer.param_groups, numbers, strict=True):
             self.sizes.append((group["params"], len(group["params"])))
             self.entries += [(group, name, value) for name, value in values.items()]
             self.entries += [
                 (group, name, value) for name, value in group.items() if isinstance(value, torch.Tensor)
             ]
-        for state in optimizer.state.values():
-            self.entries += [
-                (state, name, value) for name, value in state.items() if isinstance(value, torch.Tensor)
-            ]
+        state = optimizer.state
+        hooks = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+        for held in (state, *state.values(), *hooks):
+            if isinstance(held, dict):
+                self._all_of(held)
+
+    def add_backward_pass(self) -> None:
+        """Which of the tensors that are read require grad, and that nobody hooks into the backward pass."""
+        self.sizes.append((BackwardGuard(self._read), 1))
 
 
-def find_kept(modules: Iterable[torch.nn.Module], storages: set[int]) -> list[tuple[dict, str, torch.Tensor]]:
-    """Attributes and buffers of these modules that hold one of the storages."""
-    found = []
-    for module in modules:
-        for held in (vars(module), module._buffers):
-            for name, value in held.items():
-                if isinstance(value, torch.Tensor) and storage_address(value) in storages:
-                    found.append((held, name, value))
-    return found
+def find_kept(
+    modules: Iterable[torch.nn.Module], others: Iterable[dict], storages: set[int]
+) -> list[tuple[dict, str, torch.Tensor]]:
+    """Attributes and buffers of these modules, and entries of other dictionaries, that hold one of the storages."""
+    held = [values for module in modules for values in (vars(module), module._buffers)]
+    return [
+        (values, name, value)
+        for values in (*held, *others)
+        for name, value in values.items()
+        if isinstance(value, torch.Tensor) and storage_address(value) in storages
+    ]

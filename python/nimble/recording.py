@@ -74,23 +74,6 @@ def _modules_that_run(seen: dict[int, torch.nn.Module]) -> Iterator[None]:
         handle.remove()
 
 
-def refuse_gradient_hooks(
-    builder: _C.ProgramBuilder, parameters: list[torch.Tensor], went_backward: bool
-) -> None:
-    """Hooks on gradients are Python code that a replay would leave out."""
-    if not went_backward:
-        return
-    for parameter in parameters:
-        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
-            builder.refuse(
-                "a gradient hook",
-                f"it is Python code that runs in backward(), on a parameter of shape {tuple(parameter.shape)}",
-                "Work on p.grad after backward() instead, inside the function",
-                "",
-            )
-            return
-
-
 def record(builder: _C.ProgramBuilder, body: Callable[[], object]) -> tuple[object, list[torch.nn.Module]]:
     """Runs `body` while the builder watches. Returns its result and the modules that ran."""
     seen: dict[int, torch.nn.Module] = {}

@@ -93,6 +93,7 @@ PYBIND11_MODULE(_C, module) {
       .def("pause", &ProgramBuilder::pause)
       .def("resume", &ProgramBuilder::resume)
       .def("went_backward", &ProgramBuilder::went_backward)
+      .def("leaves", &ProgramBuilder::leaves)
       .def("refused", [](const ProgramBuilder& builder) { return builder.refusal().has_value(); })
       .def("is_constant", &ProgramBuilder::is_constant);
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -49,18 +50,27 @@ class Case:
 
     @property
     def replays(self) -> int:
-        """How many of the steps must be replays, at least. What is refused must still be right."""
-        # Checkpointing sets generators back to draw the same numbers again.
-        if self.model == "gpt_checkpointed":
-            return 0
-        # The step of a GAN's first optimizer lies in the middle, so the host cannot do it when all else is done.
-        return 0 if self.model == "gan" and self.steps_on_host else REPLAYS
+        """How many of the steps must be replays, at least. What runs eagerly must still be right."""
+        return 0 if any(self.model == model and applies(self) for model, applies in RUN_EAGERLY) else REPLAYS
 
     @property
     def steps_on_host(self) -> bool:
         recipe = OPTIMIZERS[self.optimizer]
         on_device = recipe.options.get("fused") or recipe.options.get("capturable")
         return recipe.host or self.rate == "scheduled" or ("tensor" in self.rate and not on_device)
+
+
+# Programs that the engine gives up on today.
+RUN_EAGERLY: tuple[tuple[str, Callable[[Case], bool]], ...] = (
+    # Checkpointing sets the generator back, and then the program is cut in two.
+    ("gpt_checkpointed", lambda case: case.steps_on_host),
+    # The program is cut while the generator's network still has the gradients of the step before.
+    ("gan", lambda case: case.steps_on_host and case.zeroing == "none_inside"),
+    # Every step begins with gradients that the discriminator got from the generator's loss, and leaves new ones.
+    ("gan", lambda case: case.zeroing == "none_after"),
+    # The second loss is not detached, and nobody watched it after the first optimizer had looked at a number.
+    ("gan", lambda case: case.steps_on_host and case.clipping == "norm"),
+)
 
 
 def own_loss(loss: Tensor, module: nn.Module) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from support import assert_same
 from torch import nn
 from torch.nn import functional as F
-from torch.optim import SGD, Adam, AdamW
+from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import StepLR
 from training.steps import assert_same_story
 from training.workbench import batches, gradients, momentum, small_model, step_of, weights
@@ -74,8 +74,10 @@ class TestSettingsOfAnOptimizer:
 
         assert_same_story(story, replays=12)
 
+    @pytest.mark.filterwarnings("ignore::nimble.FallbackWarning", "ignore:Detected call of")
+    @pytest.mark.parametrize("comes_first", [False, True])
     @every_optimizer
-    def test_a_scheduler_inside_the_step_is_never_frozen(self, make):
+    def test_a_scheduler_inside_the_step_is_never_frozen(self, make, comes_first):
         """Its count is a number on the host: replays alone would go on with one rate for ever."""
 
         def story(compiler):
@@ -85,8 +87,11 @@ class TestSettingsOfAnOptimizer:
             train = step_of(model, optimizer)
 
             def step(x, y):
+                if comes_first:
+                    scheduler.step()
                 loss = train(x, y)
-                scheduler.step()
+                if not comes_first:
+                    scheduler.step()
                 return loss
 
             step = compiler(step)
@@ -97,6 +102,66 @@ class TestSettingsOfAnOptimizer:
             return seen
 
         assert_same_story(story, replays=0)
+
+    @pytest.mark.filterwarnings("ignore::nimble.FallbackWarning")
+    @pytest.mark.parametrize("comes_first", [False, True])
+    @every_optimizer
+    def test_a_rate_that_is_set_inside_the_step_is_never_frozen(self, make, comes_first):
+        def story(compiler):
+            model = small_model()
+            optimizer = make(model.parameters())
+            train = step_of(model, optimizer)
+
+            def decay():
+                for group in optimizer.param_groups:
+                    group["lr"] *= 0.9
+
+            def step(x, y):
+                if comes_first:
+                    decay()
+                loss = train(x, y)
+                if not comes_first:
+                    decay()
+                return loss
+
+            step = compiler(step)
+            return [step(*batch) for batch in batches(12)], weights(model)
+
+        assert_same_story(story, replays=0)
+
+    @pytest.mark.parametrize("clip", [False, True], ids=["as_is", "clipped"])
+    @pytest.mark.parametrize("name", ["sgd_fused", "adam_fused"])
+    def test_a_scheduler_in_the_loop_of_a_scaler(self, name, clip):
+        """The step on the host sees the scale, and whether a gradient overflowed, of this very replay."""
+
+        def story(compiler):
+            model = small_model()
+            optimizer = OPTIMIZERS[name](model.parameters())
+            scheduler = StepLR(optimizer, step_size=1, gamma=0.9)
+            scaler = torch.amp.GradScaler("cpu", growth_interval=3)
+
+            def step(x, y):
+                optimizer.zero_grad(set_to_none=False)
+                loss = F.cross_entropy(model(x), y)
+                scaler.scale(loss).backward()
+                if clip:
+                    scaler.unscale_(optimizer)
+                    nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+                scaler.step(optimizer)
+                scaler.update()
+                return loss.detach().nan_to_num()
+
+            step = compiler(step)
+            seen = []
+            for number, (x, y) in enumerate(batches(24)):
+                step(x * float("inf") if number % 9 == 8 else x, y)
+                scheduler.step()
+                seen += [weights(model), scaler.state_dict()]
+            assert not hasattr(optimizer, "grad_scale")
+            assert not hasattr(optimizer, "found_inf")
+            return seen
+
+        assert_same_story(story, replays=12)
 
     @pytest.mark.parametrize("cls", [SGD, Adam, AdamW])
     def test_a_rate_that_is_a_tensor_is_read_at_every_replay(self, cls):
@@ -208,6 +273,56 @@ class TestOptimizers:
             return seen
 
         assert_same_story(story, replays=8)
+
+    def test_a_tensor_of_the_state_that_is_replaced_is_used(self):
+        def story(compiler):
+            model = small_model()
+            optimizer = momentum(model)
+            step = compiler(step_of(model, optimizer))
+            seen = []
+            for number, batch in enumerate(batches(20)):
+                if number == 8:
+                    optimizer.state[model[0].weight] = {"momentum_buffer": torch.ones(8, 4)}
+                step(*batch)
+                seen.append(weights(model))
+            return seen
+
+        assert_same_story(story, replays=8)
+
+
+class Counting(Optimizer):
+    """A user's, whose steps become smaller. Where it counts is what differs."""
+
+    def __init__(self, params, place):
+        super().__init__(params, {"lr": 0.1, "calls": 0})
+        self.place, self.calls = place, 0
+
+    def count(self, group, parameter):
+        if self.place == "attribute":
+            self.calls += 1
+            return self.calls
+        held = group if self.place == "group" else self.state[parameter]
+        held["calls"] = held.get("calls", 0) + 1
+        return held["calls"]
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                # Only now and then another number: a check of the next call or two would find nothing.
+                size = 1 + self.count(group, parameter) // 32
+                parameter.sub_(parameter.grad, alpha=group["lr"] / size)
+
+
+class TestCounting:
+    @pytest.mark.parametrize("place", ["attribute", "group", "state"])
+    def test_an_optimizer_that_counts_is_left_to_the_host(self, place):
+        def story(compiler):
+            model = small_model()
+            step = compiler(step_of(model, Counting(model.parameters(), place)))
+            return [step(*batch) for batch in batches(40)], weights(model)
+
+        assert_same_story(story, replays=34)
 
 
 class TestParameters:

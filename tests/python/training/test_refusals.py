@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import warnings
 
 import pytest
 import torch
 from torch.nn import functional as F
-from torch.optim import SGD, Adam
+from torch.optim import LBFGS, SGD, Adam
 from training.steps import assert_same_story
 from training.workbench import batches, momentum, small_model, weights
 
@@ -183,3 +184,102 @@ def test_an_optimizer_that_reads_its_count_is_no_reason_to_refuse():
     with warnings.catch_warnings():
         warnings.simplefilter("error", nimble.FallbackWarning)
         assert_same_story(story, replays=14)
+
+
+def with_a_closure(optimizer_of, replays):
+    def story(compiler):
+        model = small_model()
+        optimizer = optimizer_of(model.parameters())
+
+        def step(x, y):
+            def closure():
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                return loss
+
+            return optimizer.step(closure).detach()
+
+        step = compiler(step)
+        return [step(*batch) for batch in batches(10)], weights(model)
+
+    assert_same_story(story, replays)
+
+
+def test_a_closure_is_recorded_with_the_step():
+    with_a_closure(lambda parameters: SGD(parameters, lr=0.1, momentum=0.9), replays=7)
+
+
+@pytest.mark.parametrize("cls", [Adam, LBFGS])
+def test_a_closure_is_refused_where_the_host_would_call_it_with_an_old_batch(cls):
+    with pytest.warns(nimble.FallbackWarning, match=r"step\(\) with a closure"):
+        with_a_closure(lambda parameters: cls(parameters, lr=0.01), replays=0)
+
+
+def test_a_step_that_raises_where_the_function_catches_it_is_refused():
+    def story(compiler):
+        model = small_model()
+        optimizer = Adam(model.parameters(), lr=0.01)
+        step_is_bad = []
+        optimizer.register_step_post_hook(lambda *_: 1 / (len(step_is_bad) - 1))
+
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            with contextlib.suppress(ZeroDivisionError):
+                optimizer.step()
+            return loss.detach() * 2
+
+        step = compiler(step)
+        seen = []
+        for number, batch in enumerate(batches(8)):
+            step_is_bad[:] = [None] * (number > 0)
+            seen.append(step(*batch))
+        return seen, weights(model)
+
+    with pytest.warns(nimble.FallbackWarning, match="an exception in an optimizer's step"):
+        assert_same_story(story, replays=0)
+
+
+class TestSeeding:
+    """In a function that is called with the very state that it sets, nothing shows in the numbers."""
+
+    @pytest.mark.parametrize("seed", [torch.manual_seed, torch.random.manual_seed])
+    def test_inside_the_function_is_refused(self, seed):
+        def story(compiler):
+            def noise(x):
+                seed(3)
+                return F.dropout(x, 0.5)
+
+            noise = compiler(noise)
+            seen = []
+            for number in range(12):
+                if number < 6:
+                    torch.manual_seed(3)
+                seen += [noise(torch.ones(16)), torch.rand(2)]
+            return seen
+
+        with torch.no_grad(), pytest.warns(nimble.FallbackWarning, match="seeded inside the function"):
+            assert_same_story(story, replays=0)
+
+    def test_without_a_draw_is_refused_too(self):
+        def double(x):
+            torch.manual_seed(3)
+            return x * 2
+
+        with pytest.raises(nimble.RecordError, match="seeded inside the function"):
+            nimble.compile(double).prepare(torch.ones(2))
+
+    def test_a_state_that_is_set_back_is_not(self):
+        def story(compiler):
+            def twice(x):
+                with torch.random.fork_rng():
+                    first = F.dropout(x, 0.5)
+                return first, F.dropout(x, 0.5)
+
+            twice = compiler(twice)
+            return [twice(torch.ones(16)) for _ in range(8)]
+
+        with torch.no_grad():
+            assert_same_story(story, replays=5)

@@ -4,11 +4,15 @@ Each test tells a story twice, once with eager PyTorch and once with Nimble, and
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from support import assert_same, replay
 from torch import nn
 from torch.nn import functional as F
+from torch.optim import SGD, Adagrad, Adam
+from training.optimizers import CountingSGD
 from training.steps import assert_same_story, copied
 from training.workbench import batches, gradients, momentum, small_model, step_of, weights
 
@@ -424,14 +428,56 @@ class TestPreparing:
         assert_same(after, before)
         replay(step, *next(batches(1)))
 
-    def test_before_any_state_exists_is_refused_and_trains_nothing(self):
-        """The first step is another program than all later ones: it creates what they update."""
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda p: SGD(p, lr=0.1, momentum=0.9),
+            lambda p: Adam(p),
+            lambda p: Adam(p, fused=True),
+            lambda p: Adagrad(p),
+            lambda p: CountingSGD(p),
+        ],
+        ids=["momentum", "adam", "adam_fused", "adagrad", "own_counting"],
+    )
+    @pytest.mark.parametrize("steps_before", [0, 2])
+    def test_that_is_refused_trains_nothing(self, make, steps_before):
+        """The first step creates what later ones update, and what the host computes cannot be undone."""
         model = self.model()
-        optimizer = momentum(model)
-        before, generator = weights(model), torch.get_rng_state()
-        with pytest.raises(nimble.RecordError):
-            nimble.compile(step_of(model, optimizer)).prepare(*next(batches(1)))
-        assert_same(weights(model), before)
-        assert gradients(model) == [None] * 6
-        assert not optimizer.state_dict()["state"]
-        assert_same(torch.get_rng_state(), generator)
+        optimizer = make(model.parameters())
+        step = step_of(model, optimizer)
+        for batch in batches(steps_before):
+            step(*batch)
+        before = copied([weights(model), gradients(model), optimizer.state_dict(), torch.get_rng_state()])
+        with contextlib.suppress(nimble.RecordError):
+            nimble.compile(step).prepare(*next(batches(1)))
+            assert steps_before > 0
+        after = [weights(model), gradients(model), optimizer.state_dict(), torch.get_rng_state()]
+        assert_same(after, before)
+
+    def test_whose_optimizer_is_known_to_compute_on_the_host_is_refused(self):
+        model = self.model()
+        optimizer = Adam(model.parameters())
+        step = nimble.compile(step_of(model, optimizer))
+        for batch in batches(6):
+            step(*batch)
+        before = copied([weights(model), gradients(model), optimizer.state_dict()])
+        with pytest.raises(nimble.RecordError, match="computes on the host"):
+            step.prepare(*next(batches(1, size=7)))
+        assert_same([weights(model), gradients(model), optimizer.state_dict()], before)
+        replay(step, *next(batches(1)))
+
+    def test_that_is_refused_within_a_scaled_step_leaves_the_optimizer_unscaled(self):
+        model = small_model()
+        optimizer = Adam(model.parameters(), fused=True)
+        optimizer.register_step_pre_hook(lambda *_: None)
+        scaler = torch.amp.GradScaler("cpu")
+
+        def step(x, y):
+            scaler.scale(F.cross_entropy(model(x), y)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+        with pytest.raises(nimble.RecordError, match="computes on the host"):
+            nimble.compile(step).prepare(*next(batches(1)))
+        assert not hasattr(optimizer, "grad_scale")
+        assert not hasattr(optimizer, "found_inf")
