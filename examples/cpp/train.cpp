@@ -1,5 +1,6 @@
-// Trains a small convolutional network, written with LibTorch, twice from the same seed: eagerly, and with the whole
-// step (forward, loss, backward, optimizer) compiled into one schedule. Both must end with the same bits.
+// Trains a small convolutional network, written with LibTorch, twice from the same seed: eagerly, and with
+// the whole step (forward, loss, backward, optimizer) compiled into one schedule. Both must end with the same
+// bits.
 #include <nimble/nimble.h>
 #include <torch/torch.h>
 
@@ -15,9 +16,17 @@ constexpr int kSteps = 60, kBatch = 32, kClasses = 4;
 
 torch::nn::Sequential make_network() {
   using namespace torch::nn;
-  return {Conv2d(Conv2dOptions(1, 8, 3).padding(1)),  BatchNorm2d(8),  ReLU(), MaxPool2d(2),
-          Conv2d(Conv2dOptions(8, 16, 3).padding(1)), BatchNorm2d(16), ReLU(), AdaptiveAvgPool2d(1),
-          Flatten(),                                  Dropout(0.1),    Linear(16, kClasses)};
+  return {Conv2d(Conv2dOptions(1, 8, 3).padding(1)),
+          BatchNorm2d(8),
+          ReLU(),
+          MaxPool2d(2),
+          Conv2d(Conv2dOptions(8, 16, 3).padding(1)),
+          BatchNorm2d(16),
+          ReLU(),
+          AdaptiveAvgPool2d(1),
+          Flatten(),
+          Dropout(0.1),
+          Linear(16, kClasses)};
 }
 
 // Noise with one bright quarter; which one is the class.
@@ -26,8 +35,9 @@ std::pair<at::Tensor, at::Tensor> make_batch() {
   at::Tensor pictures = torch::randn({kBatch, 1, 16, 16});
   for (int i = 0; i < kBatch; ++i) {
     const auto quarter = labels[i].item<int>();
-    pictures[i][0].slice(0, quarter / 2 * 8, quarter / 2 * 8 + 8).slice(1, quarter % 2 * 8, quarter % 2 * 8 + 8) +=
-        1;
+    pictures[i][0]
+        .slice(0, quarter / 2 * 8, quarter / 2 * 8 + 8)
+        .slice(1, quarter % 2 * 8, quarter % 2 * 8 + 8) += 1;
   }
   return {pictures, labels};
 }
@@ -77,7 +87,8 @@ int main() {
     same = same && at::equal(eager.parameters[i], nimble.parameters[i]);
   }
   const bool learned = nimble.losses.back() < nimble.losses.front() / 2;
-  std::cout << "eager " << eager.milliseconds / kSteps << " ms a step, Nimble " << nimble.milliseconds / kSteps
+  std::cout << "eager " << eager.milliseconds / kSteps << " ms a step, Nimble "
+            << nimble.milliseconds / kSteps
             << " ms with its preparation\nlearned: " << (learned ? "yes" : "no")
             << "\nsame bits as eager: " << (same ? "yes" : "no") << '\n';
   return same && learned ? 0 : 1;

@@ -12,6 +12,11 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
   return a.unsafeGetTensorImpl() == b.unsafeGetTensorImpl();
 }
 
+bool same_form(const at::Tensor& a, const at::Tensor& b) {
+  return a.defined() && b.defined() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
+         a.scalar_type() == b.scalar_type() && a.device() == b.device();
+}
+
 void set_gradient(const at::Tensor& leaf, const at::Tensor& gradient) {
   if (!same(leaf.grad(), gradient)) leaf.mutable_grad() = gradient;
 }
@@ -81,16 +86,13 @@ void Gradients::for_each_at_end(const Visit& visit) const {
 }
 
 bool Gradients::Place::holds() const {
-  return !before_matters || same(leaf.grad(), before) || can_be_copied();
+  return !before_matters || same(leaf.grad(), before) || left_by_last_replay();
 }
 
 // A gradient that the last replay left, and that the next one reads before it makes another, is exchanged for
 // the recorded one.
-bool Gradients::Place::can_be_copied() const {
-  const at::Tensor& now = leaf.grad();
-  return before_matters && before.defined() && now.defined() && !same(before, after) && same(now, after) &&
-         now.sizes() == before.sizes() && now.strides() == before.strides() &&
-         now.scalar_type() == before.scalar_type() && now.device() == before.device();
+bool Gradients::Place::left_by_last_replay() const {
+  return before_matters && !same(before, after) && same(leaf.grad(), after) && same_form(before, after);
 }
 
 bool Gradients::hold() const {
@@ -105,9 +107,20 @@ void Gradients::before_replay() {
 void Gradients::take_over_values() {
   const at::NoGradGuard no_grad;
   for (const Place& place : places_) {
-    if (!place.can_be_copied()) continue;
+    if (!place.left_by_last_replay()) continue;
     place.before.copy_(place.leaf.grad());
     place.leaf.mutable_grad() = place.before;
+  }
+}
+
+void Gradients::follow_eager() const {
+  const at::NoGradGuard no_grad;
+  for (const Place& place : places_) {
+    const at::Tensor now = place.leaf.grad();
+    const bool only_ours = now.use_count() == 2;  // the leaf's, and the one above
+    if (same(now, place.after) || !same_form(now, place.after) || !only_ours) continue;
+    place.after.copy_(now);
+    place.leaf.mutable_grad() = place.after;
   }
 }
 

@@ -37,6 +37,9 @@ class Gradients {
   // those in the n-th pause (Nesterov's momentum, unscaling).
   void follow_host_at_pause(std::size_t pause) const;
 
+  // After a check: the recorded gradients take the values of those that eager code left, and their places.
+  void follow_eager() const;
+
   // Gives every leaf the gradient that it had in the n-th pause, after the run, or before it.
   void put_back_at_pause(std::size_t pause) const;
   void put_back() const;
@@ -48,7 +51,7 @@ class Gradients {
     bool before_matters = false;
 
     bool holds() const;
-    bool can_be_copied() const;
+    bool left_by_last_replay() const;
   };
 
   // Somebody who kept a recorded tensor keeps its values, in other memory.

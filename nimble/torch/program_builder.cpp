@@ -347,6 +347,9 @@ void ProgramBuilder::resume() {
 }
 
 void ProgramBuilder::begin_part() {
+  // Whoever calls this is being watched, and what is asked here is not the user's doing.
+  const c10::impl::ExcludeDispatchKeyGuard unwatched(
+      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot}));
   ++program_.parts;
   auto& generators = program_.generators_at_cuts.emplace_back();
   for (const auto& [impl, sequence] : sequences_) {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ExponentialLR
 from training.models import MODELS, Player
 from training.optimizers import OPTIMIZERS
-from training.steps import REPLAYS, Training, nothing
+from training.steps import Training, nothing
 
 # Every choice, the usual one first. "scaled": autocast with a GradScaler, bfloat16 on the CPU and float16 on CUDA.
 PRECISIONS = ("float32", "bfloat16", "scaled")
@@ -47,30 +46,6 @@ class Case:
             return False
         # Other optimizers make the scaler look at a value on the host, which test_steps.py is about.
         return self.precision != "scaled" or recipe.scales
-
-    @property
-    def replays(self) -> int:
-        """How many of the steps must be replays, at least. What runs eagerly must still be right."""
-        return 0 if any(self.model == model and applies(self) for model, applies in RUN_EAGERLY) else REPLAYS
-
-    @property
-    def steps_on_host(self) -> bool:
-        recipe = OPTIMIZERS[self.optimizer]
-        on_device = recipe.options.get("fused") or recipe.options.get("capturable")
-        return recipe.host or self.rate == "scheduled" or ("tensor" in self.rate and not on_device)
-
-
-# Programs that the engine gives up on today.
-RUN_EAGERLY: tuple[tuple[str, Callable[[Case], bool]], ...] = (
-    # Checkpointing sets the generator back, and then the program is cut in two.
-    ("gpt_checkpointed", lambda case: case.steps_on_host),
-    # The program is cut while the generator's network still has the gradients of the step before.
-    ("gan", lambda case: case.steps_on_host and case.zeroing == "none_inside"),
-    # Every step begins with gradients that the discriminator got from the generator's loss, and leaves new ones.
-    ("gan", lambda case: case.zeroing == "none_after"),
-    # The second loss is not detached, and nobody watched it after the first optimizer had looked at a number.
-    ("gan", lambda case: case.steps_on_host and case.clipping == "norm"),
-)
 
 
 def own_loss(loss: Tensor, module: nn.Module) -> Tensor:

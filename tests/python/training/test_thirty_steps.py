@@ -21,7 +21,7 @@ LONG = [case for case in BY_MODEL if case not in QUICK]
 
 
 def check(case: Case) -> None:
-    assert_trains_like_eager(partial(make, case, "cpu"), case.replays)
+    assert_trains_like_eager(partial(make, case, "cpu"))
 
 
 @pytest.mark.parametrize("case", PAIRS, ids=str)

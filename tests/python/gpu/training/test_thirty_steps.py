@@ -19,7 +19,7 @@ LONG = [case for case in BY_MODEL[len(QUICK) :] if case not in QUICK]
 
 
 def check(case: Case) -> None:
-    assert_trains_like_eager(partial(make, case, "cuda"), case.replays)
+    assert_trains_like_eager(partial(make, case, "cuda"))
 
 
 @pytest.mark.parametrize("case", PAIRS, ids=str)
