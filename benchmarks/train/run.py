@@ -6,8 +6,9 @@ Writes train.json and train.md to the folder (build/benchmarks), after every row
 backward and SGD with momentum 0.9; float32 with TF32 convolutions, cudnn.benchmark on. Pictures are 32 x 32, as in the
 paper, but for resnet50_224; inception_v3, which cannot see so little, enlarges them to 96 x 96.
 
-Before anything is timed, the losses of the first steps are compared with eager's. Those of the CUDA graph and of Nimble
-must be the same bits (close, where eager's own bits change from run to run), those of torch.compile close.
+Before anything is timed, the losses of the first steps are compared with eager's. With --deterministic those of the CUDA
+graph and of Nimble must be the same bits. Without, cuDNN chooses its kernels by timing them and eager's own losses differ
+from run to run; then all must be close.
 
 Memory is what PyTorch has reserved at most during a few steps after the preparation, less what it had before the system
 was built; `while preparing` is the same until then. torch.compile runs at each model's first batch only, since it takes
@@ -29,7 +30,7 @@ from rich.console import Console
 import nimble
 from benchmarks.measure import Timing, as_json, machine, time_in_turn
 from benchmarks.train.child import Child
-from benchmarks.train.prepare import FIRST_STEPS, Prepared, are_close, prepare, use_settings
+from benchmarks.train.prepare import FIRST_STEPS, Prepared, prepare, use_settings
 from benchmarks.train.programs import KINDS
 from benchmarks.train.systems import COMPILED, EXACT
 
@@ -44,12 +45,17 @@ def row_of(name: str, batch: int, system: str, **found) -> dict:
     return {"model": name, "batch": batch, "system": system, **found}
 
 
-def compared(prepared: Prepared, expected: list[float], repeatable: bool) -> str:
-    """How the losses of the first steps compare with eager's; raises if that is not good enough."""
-    if repr(prepared.losses) == repr(expected):  # in this form NaN equals itself
+def compared(prepared: Prepared, eager: tuple[list[float], list[float]], same_bits_wanted: bool) -> str:
+    """How the losses of the first steps compare with those of two eager runs; raises if that is not good enough.
+
+    cuDNN chooses its kernels by timing them, so eager's own bits may be others in each run, and a few steps later its
+    losses too."""
+    if repr(prepared.losses) in (repr(eager[0]), repr(eager[1])):  # in this form NaN equals itself
         return "same bits"
-    if repeatable or not are_close(prepared.losses, expected, 0.02):
-        raise Failed(f"its losses {prepared.losses} are not eager's {expected}")
+    allowed = [abs(a - b) * 3 + abs(a) * 0.02 for a, b in zip(*eager, strict=True)]
+    near = [abs(a - b) <= most for a, b, most in zip(prepared.losses, eager[0], allowed, strict=True)]
+    if same_bits_wanted or not all(near):
+        raise Failed(f"its losses {prepared.losses} are not eager's {eager[0]}")
     return "close"
 
 
@@ -61,8 +67,8 @@ def check_replays(system: str, prepared: Prepared) -> None:
 def exact_rows(name: str, batch: int, arguments: argparse.Namespace) -> Iterator[dict]:
     device = arguments.device
     # The first run is cuDNN's search, which everybody would need once. The second tells whether bits repeat.
-    expected = prepare(EXACT["eager"], name, batch, device).losses
-    repeatable = repr(prepare(EXACT["eager"], name, batch, device).losses) == repr(expected)
+    first, second = (prepare(EXACT["eager"], name, batch, device).losses for _ in range(2))
+    repeatable = repr(first) == repr(second)
     ready: dict[str, Prepared] = {}
     losses: dict[str, str] = {}
     for system in arguments.systems:
@@ -71,7 +77,9 @@ def exact_rows(name: str, batch: int, arguments: argparse.Namespace) -> Iterator
         console.print(f"  {system}: first steps", style="dim")
         try:
             prepared = prepare(EXACT[system], name, batch, device)
-            losses[system] = compared(prepared, expected, repeatable)
+            losses[system] = "itself"
+            if system != "eager":
+                losses[system] = compared(prepared, (first, second), arguments.deterministic)
             check_replays(system, prepared)
             ready[system] = prepared
         except (Failed, RuntimeError) as error:

@@ -19,6 +19,18 @@ bool hands_over_list(const c10::OperatorHandle& op, const c10::IValue& argument)
 
 }  // namespace
 
+namespace {
+
+c10::Storage copy_of(const c10::Storage& storage) {
+  TensorRef whole;
+  whole.sizes = {static_cast<std::int64_t>(storage.nbytes())};
+  whole.strides = {1};
+  whole.dtype = at::kByte;
+  return materialize(whole, storage).clone().storage();
+}
+
+}  // namespace
+
 // Answers the allocations of the task that is running. Matched by size in recorded order, so that an
 // allocation that does not happen again (a cache that is warm by now) does not shift the others.
 class BoundProgram::Server final : public AllocationHook {
@@ -203,16 +215,21 @@ void BoundProgram::adopt(const TensorRef& expected, const at::Tensor& result, Ta
                 " gave another shape than when it was recorded (" +
                 to_string(describe(result, expected.buffer)) + " instead of " + to_string(expected) + ")");
   }
-  const bool elsewhere = result.storage().data() != addresses_[expected.buffer.index()];
-  if (elsewhere && program_->buffer(expected.buffer).outside.defined()) {
-    throw Error("[nimble::replay] " + task_name(*program_, task) +
-                " made its result elsewhere than where the tensor that keeps it lies: it asked for " +
-                std::to_string(result.storage().nbytes()) + " bytes, which differs from the recording");
-  }
-  if (result.device() != storages_[expected.buffer.index()].device()) {
-    rebind(expected.buffer, result.storage());
-  } else if (elsewhere) {
-    give(expected.buffer, result.storage());
+  const std::size_t b = expected.buffer.index();
+  const void* data = result.storage().data();
+  if (data == addresses_[b]) return;
+  if (result.device() != storages_[b].device()) return rebind(expected.buffer, result.storage());
+  // The task asked for other memory than when it was recorded (a library found another kernel), so this
+  // result lies elsewhere: in memory of its own, which is as good, or in what was planned for something else
+  // of this task, which others use next. A tensor that lives outside can only be where it is.
+  const auto& planned = tasks_[task.index()].allocations;
+  const bool on_borrowed_memory =
+      std::any_of(planned.begin(), planned.end(), [&](const auto& other) { return other.address == data; });
+  if (planned_[b] && (on_borrowed_memory || program_->buffer(expected.buffer).outside.defined())) {
+    point(expected.buffer, planned_[b]);
+    materialize(expected, storages_[b]).copy_(result);
+  } else {
+    give(expected.buffer, on_borrowed_memory ? copy_of(result.storage()) : result.storage());
   }
 }
 

@@ -133,6 +133,7 @@ CheckResult check_against_eager(Entry& entry, const Tensors& inputs, Host& host,
     Tensors arguments = inputs;
     arguments.insert(arguments.end(), gradients.begin(), gradients.end());
     begin_part(arguments);
+    const RecordingScope on_this_thread;
     end_part(entry.derivative->eagerly(inputs, result.outputs, gradients));
     return result;
   }

@@ -67,6 +67,7 @@ void make_program(Recording& recording, const Tensors& inputs, ProgramBuilder& b
   if (builder.refusal()) return;
   const bool all_known = recording.gradients.recorded(builder);
   const Tensors kept = tensors_with_a_place(recording, builder, host);
+  const RecordingScope also_backward;
   Tensors results = recording.outputs;
   if (wants_grad && !make_derivative(recording, inputs, builder, host, used, !undoable, results)) return;
   if (builder.refusal()) return;
@@ -95,8 +96,18 @@ void make_program(Recording& recording, const Tensors& inputs, ProgramBuilder& b
 }  // namespace
 
 bool is_recording() { return recording_depth > 0; }
-RecordingScope::RecordingScope() { ++recording_depth; }
-RecordingScope::~RecordingScope() { --recording_depth; }
+
+// Backward passes stay on this thread: cuDNN remembers by thread which kernels it found fastest, and a
+// replay, which is prepared on this thread, shall find the same.
+RecordingScope::RecordingScope()
+    : multithreaded_(c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
+  ++recording_depth;
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+}
+RecordingScope::~RecordingScope() {
+  --recording_depth;
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(multithreaded_);
+}
 
 Recording record(const Tensors& inputs, Host& host, OnRefusal on_refusal, bool undoable,
                  const Tensors& leaves, const UsedResults& used) {

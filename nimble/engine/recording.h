@@ -47,6 +47,9 @@ class RecordingScope {
   ~RecordingScope();
   RecordingScope(const RecordingScope&) = delete;
   RecordingScope& operator=(const RecordingScope&) = delete;
+
+ private:
+  bool multithreaded_;
 };
 
 }  // namespace nimble
