@@ -6,9 +6,9 @@ Writes train.json and train.md to the folder (build/benchmarks), after every row
 backward and SGD with momentum 0.9; float32 with TF32 convolutions, cudnn.benchmark on. Pictures are 32 x 32, as in the
 paper, but for resnet50_224; inception_v3, which cannot see so little, enlarges them to 96 x 96.
 
-Before anything is timed, the losses of the first steps are compared with eager's. With --deterministic those of the CUDA
-graph and of Nimble must be the same bits. Without, cuDNN chooses its kernels by timing them and eager's own losses differ
-from run to run; then all must be close.
+Before anything is timed, the losses of the first steps are compared with eager's. With --deterministic those of the
+CUDA graph and of Nimble must be the same bits. Without, cuDNN chooses its kernels by timing them and eager's own losses
+differ from run to run; then all must be close.
 
 Memory is what PyTorch has reserved at most during a few steps after the preparation, less what it had before the system
 was built; `while preparing` is the same until then. torch.compile runs at each model's first batch only, since it takes
