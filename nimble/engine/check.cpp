@@ -31,8 +31,10 @@ class PartCheck {
     } catch (const std::exception& error) {
       failure_ = std::string("[nimble::replay] ") + error.what();
     }
-    // What escaped is nobody's yet but a later part's.
-    before_.restore(escaped_);
+    if (!is_last_) {
+      for (const at::Tensor& tensor : escaped_) left_.keep(tensor);
+    }
+    before_.restore();
   }
 
   // Asked when eager code has done the same.
@@ -44,6 +46,9 @@ class PartCheck {
   bool refused() const { return refused_; }
 
   void undo() const { before_.restore(); }
+
+  // What the replay of this part left for the next.
+  void hand_over() const { left_.restore(); }
 
  private:
   enum class Whose { kReplay, kEager };
@@ -76,7 +81,7 @@ class PartCheck {
   std::size_t index_;
   bool is_last_;
   Tensors escaped_;
-  OutsideState before_;
+  OutsideState before_, left_;
   Effects replayed_;
   std::optional<Spread> spread_;
   std::string failure_;
@@ -104,6 +109,7 @@ CheckResult check_against_eager(Entry& entry, const Tensors& inputs, Host& host,
       .after =
           [&](std::size_t pause) {
             if (pause + 1 >= entry.parts.size()) return;
+            checks.back()->hand_over();
             entry.gradients.follow_host_at_pause(pause);
             begin_part(inputs);
           },
@@ -132,6 +138,7 @@ CheckResult check_against_eager(Entry& entry, const Tensors& inputs, Host& host,
     const Tensors gradients = entry.derivative->some_gradients(result.outputs);
     Tensors arguments = inputs;
     arguments.insert(arguments.end(), gradients.begin(), gradients.end());
+    checks.back()->hand_over();
     begin_part(arguments);
     const RecordingScope on_this_thread;
     end_part(entry.derivative->eagerly(inputs, result.outputs, gradients));

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-
 namespace nimble {
 namespace {
 
@@ -76,13 +74,9 @@ void OutsideState::keep(const at::Generator& generator) {
   generators_.push_back({generator, state_of(generator)});
 }
 
-void OutsideState::restore(std::span<const at::Tensor> except) const {
+void OutsideState::restore() const {
   const at::NoGradGuard no_grad;
-  for (const Place& place : tensors_) {
-    const bool stays = std::any_of(except.begin(), except.end(),
-                                   [&](const at::Tensor& t) { return t.is_alias_of(place.bytes); });
-    if (!stays) place.bytes.copy_(place.copy);
-  }
+  for (const Place& place : tensors_) place.bytes.copy_(place.copy);
   for (const GeneratorPlace& place : generators_) {
     at::Generator generator = place.generator;
     const std::lock_guard lock(generator.mutex());

@@ -23,9 +23,8 @@ class OutsideState {
   void keep(const at::Tensor& tensor);
   void keep(const at::Generator& generator);
 
-  // Writes the saved bytes and generator states back; tensors that share memory with one of `except` stay as
-  // they are.
-  void restore(std::span<const at::Tensor> except = {}) const;
+  // Writes the saved bytes and generator states back.
+  void restore() const;
 
   // Each saved place as it is now: the whole memory of a tensor, and generators.
   std::vector<at::Tensor> tensors() const;

@@ -44,6 +44,9 @@ class Case:
         recipe = OPTIMIZERS[self.optimizer]
         if device not in recipe.devices or ("tensor" in self.rate and not recipe.tensor_lr):
             return False
+        # Eager's own momentum starts from uninitialised memory where the scaler leaves the first step out.
+        if device == "cuda" and self.precision == "scaled" and self.optimizer == "momentum_fused":
+            return False
         # Other optimizers make the scaler look at a value on the host, which test_steps.py is about.
         return self.precision != "scaled" or recipe.scales
 

@@ -132,11 +132,15 @@ class LanguageLSTM(nn.Module):
     def __init__(self, vocabulary: int, width: int = 24) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
-        self.lstm = nn.LSTM(width, width, num_layers=2, dropout=0.1, batch_first=True)
+        # On CUDA an nn.LSTM with dropout of its own makes PyTorch read a seed on the host.
+        self.first = nn.LSTM(width, width, batch_first=True)
+        self.dropout = nn.Dropout(0.1)
+        self.second = nn.LSTM(width, width, batch_first=True)
         self.head = nn.Linear(width, vocabulary)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x, _ = self.lstm(self.tokens(tokens))
+        x, _ = self.first(self.tokens(tokens))
+        x, _ = self.second(self.dropout(x))
         return self.head(x)
 
 
