@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 300
 export PYTHON CUDA FUZZ_SECONDS JOBS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full test-asan test-tsan lint format fuzz bench-planner bench-cpu bench-cuda clean
+.PHONY: help run test test-full test-asan test-tsan lint format fuzz bench-planner bench-cpu bench-cuda bench-train clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ bench-cpu: ## Time the engine on the CPU against what people use today
 
 bench-cuda: ## Time the engine on a GPU against what people use today
 	@scripts/bench.sh cuda
+
+bench-train: ## Time training steps on a GPU against what people use today
+	@scripts/bench.sh train
 
 clean: ## Remove what was built (.venv stays)
 	@rm -rf build build-asan build-tsan build-fuzz dist

@@ -2,19 +2,11 @@
 
 #include <algorithm>
 
-#include "nimble/torch/split.h"
-
 namespace nimble {
 
 void Entry::adopt(Recording&& recording) {
   program = std::move(recording.program);
-  if (program->parts == 1) {
-    parts.push_back({program});
-  } else {
-    for (Program& part : split_into_parts(*program)) {
-      parts.push_back({std::make_shared<const Program>(std::move(part))});
-    }
-  }
+  for (auto& part : recording.parts) parts.push_back({std::move(part)});
   derivative = std::move(recording.derivative);
   if (derivative) prepare_backward();
   gradients = std::move(recording.gradients);

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "nimble/torch/record_error.h"
+#include "nimble/torch/split.h"
 
 namespace nimble {
 namespace {
@@ -87,6 +88,13 @@ void make_program(Recording& recording, const Tensors& inputs, ProgramBuilder& b
     recording.refusal = refused.what();
     recording.may_pass = true;
     return;
+  }
+  if (program->parts == 1) {
+    recording.parts = {program};
+  } else {
+    for (Program& part : split_into_parts(*program)) {
+      recording.parts.push_back(std::make_shared<const Program>(std::move(part)));
+    }
   }
   recording.guard = host.watch(*program);
   recording.note = host.note();

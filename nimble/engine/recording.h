@@ -16,6 +16,7 @@ namespace nimble {
 struct Recording {
   Tensors outputs;
   std::shared_ptr<const Program> program;  // null if refused
+  std::vector<std::shared_ptr<const Program>> parts;
   std::unique_ptr<OutsideGuard> guard;
   std::shared_ptr<HostNote> note;
   Tensors leaves;  // parameters that turned up, in this run or before

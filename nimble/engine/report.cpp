@@ -71,7 +71,9 @@ void explain_part(std::ostream& text, const Part& part) {
 void explain_entry(std::ostream& text, const Entry& entry) {
   text << entry.signature.to_string() << '\n';
   if (entry.state == Entry::State::kEager) {
-    text << "  runs eagerly   " << entry.reason << '\n';
+    text << "  runs eagerly   "
+         << (entry.reason.empty() ? "the loss used other results than when it was recorded" : entry.reason)
+         << '\n';
     return;
   }
   if (entry.state == Entry::State::kUnsettled) {

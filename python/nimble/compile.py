@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -129,19 +130,28 @@ class CompiledFunction:
         outputs, structure = replayed
         return structure.fill(outputs)
 
-    def prepare(self, *args, training: bool | None = None, **kwargs):
+    def prepare(self, *args, **kwargs):
         """Records, checks and plans for arguments like these now, and leaves all state as it was.
 
-        With `training` on, for calls with grad enabled, forward and backward; off, without; as it is now by default.
+        For a module `training=True` asks for calls with grad enabled, forward and backward, and `training=False` for
+        calls without; by default it is as it is now. (Unless its forward has an argument of that name, which it gets.)
         Raises RecordError or ValidationError if such a call cannot be replayed."""
+        with_grad = torch.is_grad_enabled()
+        if "training" in kwargs and self._is_module_without("training"):
+            with_grad = kwargs.pop("training")
         inputs, variant = self._arguments.flatten(args, kwargs)
         before = StatesBefore()
         try:
-            with torch.set_grad_enabled(torch.is_grad_enabled() if training is None else training):
+            with torch.set_grad_enabled(with_grad):
                 self._compiled.prepare(inputs, variant, self._call(args, kwargs, before))
         finally:
             before.restore()
         return self
+
+    def _is_module_without(self, argument: str) -> bool:
+        if not isinstance(self._function, torch.nn.Module):
+            return False
+        return argument not in inspect.signature(self._function.forward).parameters
 
     def _call(self, args: tuple, kwargs: dict, undo: StatesBefore | None = None) -> _Call:
         return _Call(self._function, args, kwargs, self._static, self._optimizers, undo)

@@ -179,12 +179,14 @@ class Optimizers:
         if optimizer in self._on_host:
             return
         self._on_host.add(optimizer)
+        options = [f"{name}=True" for name in ("fused", "capturable") if name in optimizer.defaults]
+        advice = f"use {' or '.join(options)} and " if options else "use "
         messages.log.info(
             "[nimble::record] %s.step() will run eagerly between two parts of the replay: %s. To keep it in the "
-            "schedule, use fused=True or capturable=True and a learning rate that is a tensor on the parameters' "
-            "device",
+            "schedule, %sa learning rate that is a tensor on the parameters' device",
             type(optimizer).__name__,
             why,
+            advice,
         )
 
     def _notice_changes(self, optimizer: Optimizer) -> None:

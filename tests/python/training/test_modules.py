@@ -11,6 +11,7 @@ import torch
 from support import assert_same, random_states, replay
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 from training import networks
 from training.steps import assert_same_story, plain
 from training.workbench import batches, gradients, momentum, small_model, weights
@@ -470,3 +471,22 @@ class TestOtherWaysIn:
         assert_same(random_states(), generators)
         assert gradients(model) == [None] * 6
         assert x.grad is None
+
+
+def test_a_module_that_checkpoints_dropout_runs_eagerly_and_says_why():
+    """Its backward pass draws again what its forward pass drew, and the user may draw in between."""
+
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.4), nn.Linear(8, 3))
+
+        def forward(self, x):
+            return checkpoint(self.body, x, use_reentrant=False)
+
+    def story(compiler):
+        model = Checkpointed()
+        return trained(model, compiler(model))
+
+    with pytest.warns(nimble.FallbackWarning, match="set back"):
+        assert_same_story(story, replays=0)
