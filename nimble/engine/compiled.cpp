@@ -30,6 +30,7 @@ std::shared_ptr<Entry> Compiled::find(const Tensors& inputs, std::int64_t varian
   }
   if (found->holds()) return found;
   const std::lock_guard lock(mutex_);
+  dropped_ = found->signature;
   std::erase(entries_, found);
   return nullptr;
 }
@@ -100,6 +101,7 @@ CallResult Compiled::call(const Tensors& inputs, std::int64_t variant, Host& hos
   if (is_recording()) return {host.run(inputs), false, nullptr};
   if (const auto entry = ready(inputs, variant)) return replay(entry, inputs);
   auto entry = find(inputs, variant);
+  if (!entry) refuse_if_strict(inputs, variant);
   if (entry && entry->state == Entry::State::kEager) return eagerly();
   if (entry && entry->derivative && entry->state == Entry::State::kReady) {
     // Its memory is lent: a backward pass is still to come. Or it is due for another check.
@@ -183,22 +185,23 @@ void Compiled::begin(const std::shared_ptr<Entry>& entry, Recording&& recording,
   }
 }
 
+void Compiled::refuse_if_strict(const Tensors& inputs, std::int64_t variant) const {
+  if (!options_.strict) return;
+  const std::lock_guard lock(mutex_);
+  const Settings settings = Settings::here();
+  // Gradients that are there now and were not before make another recording, but no other signature.
+  const bool known = std::any_of(entries_.begin(), entries_.end(), [&](const auto& entry) {
+    return entry->signature.matches(inputs, variant, settings) && !entry->gradients_hold();
+  });
+  const bool dropped = dropped_ && dropped_->matches(inputs, variant, settings);
+  if (recorded_for_.empty() || (known && !dropped)) return;
+  throw GuardError("[nimble::call] strict: called with " + Signature(inputs, variant).to_string() +
+                   ", prepared for " + recorded_for_ +
+                   " (or a module, parameter, optimizer or setting changed since). Call prepare() with such "
+                   "arguments first, or compile without strict=True");
+}
+
 Tensors Compiled::first_call(const Tensors& inputs, std::int64_t variant, Host& host, Mode mode) {
-  if (options_.strict && mode == Mode::kCall) {
-    const std::lock_guard lock(mutex_);
-    const Settings settings = Settings::here();
-    // Gradients that are there now and were not before make another recording, but no other signature.
-    const bool known = std::any_of(entries_.begin(), entries_.end(), [&](const auto& entry) {
-      return entry->signature.matches(inputs, variant, settings) && !entry->gradients_hold();
-    });
-    if (!recorded_for_.empty() && !known) {
-      throw GuardError(
-          "[nimble::call] strict: called with " + Signature(inputs, variant).to_string() + ", prepared for " +
-          recorded_for_ +
-          " (or a module, parameter or setting changed since). Call prepare() with such arguments first, "
-          "or compile without strict=True");
-    }
-  }
   auto entry = std::make_shared<Entry>(Signature(inputs, variant));
   Recording recording = watch(*entry, inputs, host, mode);
   Tensors outputs = std::move(recording.outputs);

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -67,12 +68,14 @@ class Compiled {
  private:
   enum class Mode { kCall, kPrepare };
 
+  // The entry of this signature that holds here and now; one that does no longer is dropped.
   std::shared_ptr<Entry> find(const Tensors& inputs, std::int64_t variant);
   void insert(std::shared_ptr<Entry> entry, Host& host);
   void replace(const std::shared_ptr<Entry>& entry, std::shared_ptr<Entry> by, Host& host);
   Tensors leaves() const;
   Recording watch(Entry& entry, const Tensors& inputs, Host& host, Mode mode);
   Tensors first_call(const Tensors& inputs, std::int64_t variant, Host& host, Mode mode);
+  void refuse_if_strict(const Tensors& inputs, std::int64_t variant) const;
   Tensors advance(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
   Tensors settle(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
   Tensors record_again(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
@@ -85,7 +88,8 @@ class Compiled {
   std::vector<std::shared_ptr<Entry>> entries_;  // most recently used first
   std::shared_ptr<Entry> last_used_;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> leaves_;  // parameters seen so far
-  std::string recorded_for_;  // the signature recorded last, empty if there was none
+  std::optional<Signature> dropped_;  // the signature whose entry did not hold any more
+  std::string recorded_for_;          // the signature recorded last, empty if there was none
   std::set<std::string> warned_;
   Stats stats_;
   std::timed_mutex preparing_;  // one recording or check at a time

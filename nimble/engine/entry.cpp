@@ -1,5 +1,7 @@
 #include "nimble/engine/entry.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 
 namespace nimble {
@@ -15,7 +17,7 @@ void Entry::adopt(Recording&& recording) {
   record_milliseconds = recording.milliseconds;
   for (const Buffer& buffer : program->buffers) {
     if (!buffer.outside.defined()) continue;
-    outside.push_back({buffer.outside.unsafeGetTensorImpl(), buffer.address});
+    outside.push_back({buffer.outside.unsafeGetTensorImpl(), buffer.address, buffer.outside.requires_grad()});
     if (buffer.kind == BufferKind::kExternal) {
       outside_storages.insert(buffer.outside.storage().unsafeGetStorageImpl());
     }
@@ -38,12 +40,14 @@ void Entry::prepare_backward() {
 }
 
 // Outside tensors are read where they lay when they were recorded; one that has been given other memory since
-// (`p.data = …`, `.half()`) makes the record stale.
+// (`p.data = …`, `.half()`), or that was frozen or thawed, makes the record stale.
 bool Entry::holds() const {
-  const bool unmoved = std::all_of(outside.begin(), outside.end(), [](const OutsideTensor& recorded) {
-    return recorded.tensor->unsafe_storage().data() == recorded.address;
+  const bool with_grad = at::GradMode::is_enabled();  // part of the signature
+  const bool unchanged = std::all_of(outside.begin(), outside.end(), [&](const OutsideTensor& recorded) {
+    return recorded.tensor->unsafe_storage().data() == recorded.address &&
+           (!with_grad || recorded.tensor->requires_grad() == recorded.requires_grad);
   });
-  return unmoved && (!guard || guard->holds());
+  return unchanged && (!guard || guard->holds());
 }
 
 bool Entry::separates(std::span<const at::Tensor> inputs) const {

@@ -68,6 +68,7 @@ class Entry {
   struct OutsideTensor {
     const c10::TensorImpl* tensor;  // kept alive by the program
     const void* address;
+    bool requires_grad;  // in a program that autograd had a part in
   };
   std::vector<OutsideTensor> outside;
   std::set<const c10::StorageImpl*> outside_storages;

@@ -55,18 +55,15 @@ def refuse_backward_hooks(
 
 
 class BackwardGuard:
-    """What a backward pass depends on besides tensors. A collection for those who watch sizes: of one element while all
-    is as it was, of none from then on."""
+    """Hooks that were not there when a backward pass was recorded. A collection for those who watch sizes: of one
+    element while there are none, empty from then on."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]):
-        self._tensors = [t for t in tensors if t.requires_grad or isinstance(t, torch.nn.Parameter)]
-        self._require_grad = [t.requires_grad for t in self._tensors]
+        self._tensors = [t for t in tensors if t.requires_grad]
         self._around_steps = hooks_around_every_step()
         self._handles = RemovableHandle.next_id
 
     def __len__(self) -> int:
-        if [t.requires_grad for t in self._tensors] != self._require_grad:
-            return 0
         if RemovableHandle.next_id != self._handles:  # somebody registered a hook, of whatever kind
             if not self._is_without_new_hooks():
                 return 0

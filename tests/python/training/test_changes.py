@@ -44,6 +44,18 @@ class TestSettingsOfAnOptimizer:
 
         assert_same_story(story, replays=12)
 
+    @pytest.mark.parametrize("make", [momentum, lambda model: SGD(model.parameters(), lr=0.1)])
+    def test_a_strict_step_trains_and_raises_when_one_changes(self, make):
+        model = small_model()
+        optimizer = make(model)
+        step = nimble.compile(step_of(model, optimizer), strict=True)
+        for batch in batches(8):
+            step(*batch)
+        assert step.stats["replays"] >= 4
+        optimizer.param_groups[0]["lr"] = 0.01
+        with pytest.raises(nimble.GuardError, match="optimizer"):
+            step(*batch)
+
     def test_a_value_may_go_back_and_forth(self):
         def story(compiler):
             model = small_model()
