@@ -16,17 +16,9 @@ constexpr int kSteps = 60, kBatch = 32, kClasses = 4;
 
 torch::nn::Sequential make_network() {
   using namespace torch::nn;
-  return {Conv2d(Conv2dOptions(1, 8, 3).padding(1)),
-          BatchNorm2d(8),
-          ReLU(),
-          MaxPool2d(2),
-          Conv2d(Conv2dOptions(8, 16, 3).padding(1)),
-          BatchNorm2d(16),
-          ReLU(),
-          AdaptiveAvgPool2d(1),
-          Flatten(),
-          Dropout(0.1),
-          Linear(16, kClasses)};
+  return Sequential(Conv2d(Conv2dOptions(1, 8, 3).padding(1)), BatchNorm2d(8), ReLU(), MaxPool2d(2),
+                    Conv2d(Conv2dOptions(8, 16, 3).padding(1)), BatchNorm2d(16), ReLU(), AdaptiveAvgPool2d(1),
+                    Flatten(), Dropout(0.1), Linear(16, kClasses));
 }
 
 // Noise with one bright quarter; which one is the class.

@@ -62,10 +62,10 @@ Program draws_around_a_pause(bool set_back) {
   torch::manual_seed(0);
   ProgramBuilder builder({}, ProgramBuilder::OnRefusal::kThrow);
   at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const at::Tensor before = generator.get_state().clone();
   at::Tensor first, second;
   {
     const DispatchModeGuard mode(builder);
-    const at::Tensor before = generator.get_state().clone();
     first = torch::rand({3});
     builder.pause();
     builder.resume();
