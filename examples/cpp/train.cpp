@@ -17,8 +17,8 @@ constexpr int kSteps = 60, kBatch = 32, kClasses = 4;
 torch::nn::Sequential make_network() {
   using namespace torch::nn;
   return Sequential(Conv2d(Conv2dOptions(1, 8, 3).padding(1)), BatchNorm2d(8), ReLU(), MaxPool2d(2),
-                    Conv2d(Conv2dOptions(8, 16, 3).padding(1)), BatchNorm2d(16), ReLU(), AdaptiveAvgPool2d(1),
-                    Flatten(), Dropout(0.1), Linear(16, kClasses));
+                    Conv2d(Conv2dOptions(8, 16, 3).padding(1)), BatchNorm2d(16), ReLU(), AdaptiveAvgPool2d(2),
+                    Flatten(), Dropout(0.1), Linear(64, kClasses));
 }
 
 // Noise with one bright quarter; which one is the class.
