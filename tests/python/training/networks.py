@@ -132,7 +132,7 @@ class LanguageLSTM(nn.Module):
     def __init__(self, vocabulary: int, width: int = 24) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
-        # On CUDA an nn.LSTM with dropout of its own makes PyTorch read a seed on the host.
+        # Dropout between two layers: that of nn.LSTM itself was refused on CUDA, for a number read on the host.
         self.first = nn.LSTM(width, width, batch_first=True)
         self.dropout = nn.Dropout(0.1)
         self.second = nn.LSTM(width, width, batch_first=True)
