@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "nimble/torch/operator_facts.h"
+
 namespace nimble {
 
 namespace {
@@ -135,9 +137,18 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<voi
     tasks_.push_back(std::move(bound));
   }
 
+  // As eager code counts: what an operator writes without saying so (a batch norm's statistics) is no new
+  // version.
   std::unordered_set<BufferId> written;
   for (const Task& task : program_->tasks) {
-    for (const TensorRef& ref : task.writes) written.insert(ref.buffer);
+    std::unordered_set<BufferId> unannounced;
+    for (std::size_t i = 0; i < task.arguments.size(); ++i) {
+      if (!writes_argument_unannounced(task.op, i)) continue;
+      for_each_ref(task.arguments[i], [&](const TensorRef& ref) { unannounced.insert(ref.buffer); });
+    }
+    for (const TensorRef& ref : task.writes) {
+      if (!unannounced.contains(ref.buffer)) written.insert(ref.buffer);
+    }
   }
   for (std::uint32_t b = 0; b < program_->buffers.size(); ++b) {
     const Buffer& buffer = program_->buffers[b];

@@ -19,9 +19,7 @@ class BackwardNode final : public torch::autograd::Node {
  public:
   BackwardNode(std::shared_ptr<Entry> entry, const Tensors& inputs)
       : entry_(std::move(entry)), inputs_(inputs) {
-    for (const Buffer& buffer : entry_->parts[1].program->buffers) {
-      if (buffer.kind == BufferKind::kExternal) need(buffer.outside);
-    }
+    for (const at::Tensor& tensor : entry_->outside_for_backward) need(tensor);
     for (const std::size_t i : entry_->inputs_for_backward) need(inputs[i]);
   }
   ~BackwardNode() override { release_variables(); }

@@ -29,12 +29,16 @@ void Entry::prepare_backward() {
   Program forward = *parts[0].program;
   const Program& backward = *parts[1].program;
   forward.inputs.resize(forward.inputs.size() - derivative->results.size());
+  std::vector<bool> read(backward.buffers.size());
+  for (const Task& task : backward.tasks) {
+    for (const TensorRef& ref : task.reads) read[ref.buffer.index()] = true;
+  }
   for (std::size_t i = 0; i < forward.inputs.size(); ++i) {
-    const bool read = std::any_of(backward.tasks.begin(), backward.tasks.end(), [&](const Task& task) {
-      return std::any_of(task.reads.begin(), task.reads.end(),
-                         [&](const TensorRef& ref) { return ref.buffer == forward.inputs[i].buffer; });
-    });
-    if (read) inputs_for_backward.push_back(i);
+    if (read[forward.inputs[i].buffer.index()]) inputs_for_backward.push_back(i);
+  }
+  for (std::size_t b = 0; b < read.size(); ++b) {
+    const Buffer& buffer = backward.buffers[b];
+    if (read[b] && buffer.kind == BufferKind::kExternal) outside_for_backward.push_back(buffer.outside);
   }
   parts[0].program = std::make_shared<const Program>(std::move(forward));
 }

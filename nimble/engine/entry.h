@@ -61,7 +61,9 @@ class Entry {
   std::vector<Part> parts;
   Gradients gradients;
   std::optional<Derivative> derivative;  // then there are two parts: forward and backward
+  // What the backward pass reads besides what the forward pass left it.
   std::vector<std::size_t> inputs_for_backward;
+  Tensors outside_for_backward;
   std::shared_ptr<UsedResults> used = std::make_shared<UsedResults>();
   std::unique_ptr<OutsideGuard> guard;
   std::shared_ptr<HostNote> note;

@@ -165,6 +165,24 @@ class TestForwardAndBackwardInAnyOrder:
 
         assert_same_story(story)
 
+    def test_batch_norm_between_two_forward_passes_is_no_change_to_the_first(self):
+        """Its counters and statistics go on, as in eager, and the first backward pass does not mind."""
+
+        def story(compiler):
+            model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+            call = compiler(model)
+            seen = []
+            for _ in range(8):
+                first, other_size = call(torch.randn(5, 4)), call(torch.randn(3, 4))
+                again = call(torch.randn(5, 4))
+                model.zero_grad()
+                for result in (first, other_size, again):
+                    result.square().sum().backward()
+                seen += [gradients(model), weights(model)]
+            return seen
+
+        assert_same_story(story, replays=8)
+
     def test_two_forward_passes_joined_by_one_loss(self):
         def story(compiler):
             model = small_model()
