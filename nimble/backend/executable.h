@@ -16,6 +16,7 @@
 namespace nimble {
 
 using Tensors = std::vector<at::Tensor>;
+class Executable;
 
 // Everything that was decided about a program before it is bound to a backend. Immutable; `schedule` was
 // planned for `graph` and `memory`, and has been verified.
@@ -38,6 +39,8 @@ struct BindOptions {
   // CUDA: real inputs, with which the program is run once before it is captured (its effects are undone).
   // Without them a program that has inputs is captured at its first replay.
   Tensors example_inputs = {};
+  // CUDA: another schedule of the same program, whose warm-up then counts for this one too.
+  const Executable* same_program = nullptr;
   // Called before each task, on the thread that issues it and, on CUDA, with the task's stream as the current
   // one; tests put delays here.
   std::function<void(TaskId)> before_task = {};

@@ -23,22 +23,25 @@ struct Candidate {
   std::unique_ptr<Executable> executable;
   std::size_t streams = 0, syncs = 0;
   std::vector<double> times;
+
   double median() {
-    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
-                     times.end());
-    return times[times.size() / 2];
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    return *middle;
   }
 };
 
 Candidate make_candidate(const std::shared_ptr<const Program>& program, const TaskGraph& graph,
                          const MemoryDemand& memory, StreamLimit limit, std::span<const at::Tensor> inputs,
-                         const CompileOptions& options, Backend& backend) {
+                         const CompileOptions& options, Backend& backend,
+                         const Executable* same_program = nullptr) {
   Schedule schedule = plan(graph, memory.specs, limit);
   verify_or_throw(graph, memory.specs, schedule);
   Candidate candidate{
       .executable = nullptr, .streams = schedule.streams.size(), .syncs = schedule.wait_count(), .times = {}};
   BindOptions bind{.alias_outputs = options.alias_outputs,
-                   .example_inputs = Tensors(inputs.begin(), inputs.end())};
+                   .example_inputs = Tensors(inputs.begin(), inputs.end()),
+                   .same_program = same_program};
   bind.threads_per_stream =
       std::max(1, at::get_num_threads() / static_cast<int>(std::max<std::size_t>(1, candidate.streams)));
   candidate.executable = backend.bind({program, graph, memory, std::move(schedule)}, bind);
@@ -91,7 +94,13 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
     const auto spread = measure_spread(program->device(), [&] { return effects_of(safe); });
     graph = dependencies(*program, safe.measure_tasks(inputs));
     for (const StreamLimit limit : std::span(limits).subspan(1)) {
-      Candidate candidate = make_candidate(program, graph, memory, limit, inputs, options, backend);
+      Candidate candidate;
+      try {
+        candidate = make_candidate(program, graph, memory, limit, inputs, options, backend, &safe);
+      } catch (const c10::OutOfMemoryError&) {  // what fits can still be replayed
+        choice.tried.push_back({limit.count, 0, 0, "out of memory"});
+        continue;
+      }
       // Kernels may split their sums by the number of threads; a schedule that changes a bit is no candidate.
       // (On a GPU some kernels do not repeat their own bits; a candidate may vary as much as one stream
       // does.)
@@ -107,16 +116,15 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
     choice.tune_milliseconds = milliseconds_since(tuning);
   }
 
-  // One stream keeps its place unless another is faster by more than the noise.
-  constexpr double kClearlyFaster = 0.97;
+  // From the fewest streams to the most: more need more memory, so they must be faster by more than the
+  // noise.
+  constexpr double kFaster = 0.99;
   Candidate* best = &candidates.front();
   for (Candidate& candidate : candidates) {
     const bool timed = !candidate.times.empty();
     choice.tried.push_back({candidate.streams, candidate.executable->report().threads_per_stream,
                             timed ? candidate.median() : 0, ""});
-    if (timed && candidate.median() < best->median() * (best == &candidates.front() ? kClearlyFaster : 1.0)) {
-      best = &candidate;
-    }
+    if (timed && candidate.median() < kFaster * best->median()) best = &candidate;
   }
   choice.streams = best->streams;
   choice.syncs = best->syncs;

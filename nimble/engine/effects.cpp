@@ -3,29 +3,18 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+
+#include "nimble/engine/many_tensors.h"
+
 namespace nimble {
 namespace {
 
-// In double precision, so that no difference is lost; what is no number counts as zero.
-at::Tensor numbers(const at::Tensor& tensor) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor real = tensor.is_complex() ? at::view_as_real(tensor) : tensor;
-  return real.to(at::kDouble).nan_to_num(0.0, 0.0, 0.0);
+bool comparable(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && a.device() == b.device();
 }
 
 bool are_numbers(const at::Tensor& tensor) { return tensor.is_floating_point() || tensor.is_complex(); }
-
-double largest(const at::Tensor& tensor) {
-  return tensor.numel() == 0 ? 0.0 : numbers(tensor).abs().max().item<double>();
-}
-
-double distance(const at::Tensor& a, const at::Tensor& b) {
-  return a.numel() == 0 ? 0.0 : (numbers(a) - numbers(b)).abs().max().item<double>();
-}
-
-bool comparable(const at::Tensor& a, const at::Tensor& b) {
-  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && a.device() == b.device();
-}
 
 }  // namespace
 
@@ -47,35 +36,37 @@ Effects Effects::observe(const Tensors& results, const OutsideState& places,
 void Effects::add(std::string name, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
   const c10::InferenceMode ordinary(false);
-  values_.emplace_back(std::move(name), value.defined() ? value.detach().clone() : value);
+  names_.push_back(std::move(name));
+  values_.push_back(value.defined() ? value.detach().clone() : value);
 }
 
 std::optional<std::string> Effects::difference(const Effects& other,
                                                const std::optional<Spread>& spread) const {
   if (values_.size() != other.values_.size()) return "another number of results the next time";
+  if (all_same_bits(values_, other.values_)) return std::nullopt;
   for (std::size_t i = 0; i < values_.size(); ++i) {
-    const auto& [name, a] = values_[i];
-    const at::Tensor& b = other.values_[i].second;
-    if (!a.defined() && !b.defined()) continue;
-    if (a.defined() && b.defined()) {
-      if (same_bits(a, b)) continue;
-      const bool within = spread && spread->any() && comparable(a, b) && are_numbers(a) &&
-                          distance(a, b) <= spread->allowed(i, std::max(largest(a), largest(b)));
-      if (within) continue;
-    }
-    return name;
+    if (!comparable(values_[i], other.values_[i])) return names_[i];
+  }
+  const bool varies = spread && spread->any();
+  const std::vector<double> apart = varies ? distances(values_, other.values_) : std::vector<double>{};
+  const std::vector<double> magnitude = varies ? magnitudes(values_) : std::vector<double>{};
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    if (!values_[i].defined()) continue;
+    const bool within = varies && are_numbers(values_[i]) && apart[i] <= spread->allowed(i, magnitude[i]);
+    if (!within && !same_bits(values_[i], other.values_[i])) return names_[i];
   }
   return std::nullopt;
 }
 
-Spread::Spread(Effects first) : first_(std::move(first)), widest_(first_.values_.size()) {}
+Spread::Spread(Effects first)
+    : first_(std::move(first)), magnitude_(magnitudes(first_.values_)), widest_(first_.values_.size()) {}
 
 void Spread::add(const Effects& another) {
+  if (all_same_bits(first_.values_, another.values_)) return;
+  const std::vector<double> apart = distances(first_.values_, another.values_);
   for (std::size_t i = 0; i < widest_.size(); ++i) {
-    const at::Tensor& value = first_.values_[i].second;
-    if (!value.defined() || !are_numbers(value)) continue;
-    widest_[i] = std::max(widest_[i], distance(value, another.values_[i].second));
-    if (widest_[i] > 0) relative_ = std::max(relative_, widest_[i] / std::max(largest(value), 1e-30));
+    widest_[i] = std::max(widest_[i], apart[i]);
+    if (widest_[i] > 0) relative_ = std::max(relative_, widest_[i] / std::max(magnitude_[i], 1e-30));
   }
 }
 

@@ -4,7 +4,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "nimble/backend/executable.h"
@@ -30,7 +29,8 @@ class Effects {
 
  private:
   friend class Spread;
-  std::vector<std::pair<std::string, at::Tensor>> values_;
+  std::vector<std::string> names_;
+  Tensors values_;
 };
 
 // Replays from the state that `before` holds, and waits until it is done.
@@ -49,8 +49,9 @@ class Spread {
 
  private:
   Effects first_;
-  std::vector<double> widest_;  // by value
-  double relative_ = 0;         // the widest, relative to the magnitude of its value
+  std::vector<double> magnitude_;  // by value
+  std::vector<double> widest_;     // by value
+  double relative_ = 0;            // the widest, relative to the magnitude of its value
 };
 
 // The spread of what `run` does, time after time. Only kernels on a GPU vary, and none where PyTorch is told

@@ -76,7 +76,12 @@ void OutsideState::keep(const at::Generator& generator) {
 
 void OutsideState::restore() const {
   const at::NoGradGuard no_grad;
-  for (const Place& place : tensors_) place.bytes.copy_(place.copy);
+  std::vector<at::Tensor> places, copies;  // many of them with one kernel
+  for (const Place& place : tensors_) {
+    places.push_back(place.bytes);
+    copies.push_back(place.copy);
+  }
+  if (!places.empty()) at::_foreach_copy_(places, copies);
   for (const GeneratorPlace& place : generators_) {
     at::Generator generator = place.generator;
     const std::lock_guard lock(generator.mutex());

@@ -132,6 +132,47 @@ TEST_F(Cuda, ThreadsThatAllocateAllTheTimeAreNotDisturbed) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
+// Long sums in few results: cuBLAS splits them, and adds the parts up in a workspace.
+Subject long_products(c10::ScalarType dtype) {
+  const auto options = at::TensorOptions(kGpu).dtype(dtype);
+  return {[](const Tensors& inputs) -> Tensors {
+            Tensors results;
+            for (std::size_t i = 0; i < inputs.size(); i += 2)
+              results.push_back(at::mm(inputs[i], inputs[i + 1]).relu());
+            return results;
+          },
+          [options] {
+            Tensors inputs;
+            for (const std::int64_t rows : {8, 32, 96, 160}) {
+              for (const std::int64_t inner : {1024, 8192, 20000}) {
+                inputs.push_back(at::randn({rows, inner}, options));
+                inputs.push_back(at::randn({inner, rows + 16}, options));
+              }
+            }
+            return inputs;
+          },
+          {}};
+}
+
+// A workspace is as large as what the kernels write to, which is far less than cuBLAS is promised.
+TEST_F(Cuda, MatrixProductsWriteNothingBehindTheirWorkspaces) {
+  for (const auto dtype : {at::kFloat, at::kHalf}) {
+    const Subject subject = long_products(dtype);
+    const auto program = record(subject, kGpu);
+    BindOptions options;
+    options.example_inputs = subject.fresh_inputs();
+    const auto executable = prepare(program, 0, options);
+    EXPECT_LT(executable->report().workspace_bytes, at::cuda::getChosenWorkspaceSize()) << dtype;
+    Tensors neighbours;  // whatever the allocator has left around it
+    for (const std::int64_t bytes : {512, 64 << 10, 1 << 20, 4 << 20}) {
+      for (int i = 0; i < 60; ++i)
+        neighbours.push_back(at::full({bytes}, 7, at::TensorOptions(kGpu).dtype(at::kByte)));
+    }
+    for (int i = 0; i < 5; ++i) EXPECT_TRUE(replays_like_eager(subject, *executable)) << dtype;
+    for (const at::Tensor& neighbour : neighbours) EXPECT_TRUE(neighbour.eq(7).all().item<bool>());
+  }
+}
+
 // Matrix products share no workspace: each executable has its own, whatever stream it is replayed on.
 TEST_F(Cuda, ExecutablesReplayedAtOnceDoNotDisturbEachOther) {
   constexpr int kExecutables = 4, kReplays = 200;
@@ -324,6 +365,20 @@ TEST_F(Cuda, WithExampleInputsTheCaptureHappensWhenBound) {
   for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(same_bits(before[i], subject.outside[i])) << i;
   EXPECT_TRUE(replays_like_eager(subject, *executable));
   EXPECT_EQ(issued, 2 * static_cast<int>(program->tasks.size()));
+}
+
+TEST_F(Cuda, AnotherScheduleOfTheSameProgramIsNotWarmedUpAgain) {
+  const Subject subject = updates_of_outside_tensors(kGpu);
+  const auto program = record(subject, kGpu);
+  int issued = 0;
+  BindOptions options;
+  options.example_inputs = subject.fresh_inputs();
+  const auto first = prepare(program, 1, options);
+  options.same_program = first.get();
+  options.before_task = [&](TaskId) { ++issued; };
+  const auto second = prepare(program, 0, options);
+  EXPECT_EQ(issued, static_cast<int>(program->tasks.size()));  // captured, and nothing else
+  EXPECT_TRUE(replays_like_eager(subject, *second));
 }
 
 TEST_F(Cuda, RefusesToBeCapturedAgain) {

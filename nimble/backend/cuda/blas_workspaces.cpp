@@ -1,5 +1,6 @@
 #include "nimble/backend/cuda/blas_workspaces.h"
 
+#include <ATen/ATen.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
@@ -35,6 +36,28 @@ bool has_any(Workspaces& workspaces, cudaStream_t stream) {
 constexpr std::uint64_t kAlignment = 512;
 std::uint64_t align(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+// Memory filled with a number that no kernel leaves behind, on which the last byte written can be found.
+class Traced {
+ public:
+  explicit Traced(std::uint64_t bytes)
+      : rows_(at::full({static_cast<std::int64_t>(align(bytes) / kAlignment), kWordsInARow}, kUntouched,
+                       at::TensorOptions(at::kLong).device(at::kCUDA))) {}
+
+  c10::DataPtr lend() const { return {rows_.mutable_data_ptr(), rows_.device()}; }
+
+  // How much of it, from its beginning, was written to; a little where nothing was, for whoever must get
+  // some.
+  std::uint64_t touched_bytes() const {
+    const at::Tensor touched = rows_.ne(kUntouched).any(1).nonzero();
+    const std::int64_t last = touched.numel() == 0 ? 0 : touched.max().item<std::int64_t>();
+    return static_cast<std::uint64_t>(last + 1) * kAlignment;
+  }
+
+ private:
+  static constexpr std::int64_t kUntouched = 0x7ff4'dead'5eed'f00d, kWordsInARow = kAlignment / 8;
+  at::Tensor rows_;
+};
+
 }  // namespace
 
 WorkspaceProbe::WorkspaceProbe(cudaStream_t stream) : stream_(stream) {
@@ -62,12 +85,26 @@ void WorkspaceProbe::before_task() {
   take(lt(), handle_, stream_);
 }
 
-WorkspaceNeed WorkspaceProbe::after_task() {
+WorkspaceNeed WorkspaceProbe::take_asked_for() {
   if (!handle_) find_handle();
   if (!handle_) return {};
-  WorkspaceNeed need;
-  if (take(blas(), handle_, stream_)) need.blas = at::cuda::getChosenWorkspaceSize();
-  if (take(lt(), handle_, stream_)) need.lt = at::cuda::getCUDABlasLtWorkspaceSize();
+  WorkspaceNeed asked;
+  if (take(blas(), handle_, stream_)) asked.blas = at::cuda::getChosenWorkspaceSize();
+  if (take(lt(), handle_, stream_)) asked.lt = at::cuda::getCUDABlasLtWorkspaceSize();
+  return asked;
+}
+
+WorkspaceNeed WorkspaceProbe::after_task(const std::function<void()>& again) {
+  WorkspaceNeed need = take_asked_for();
+  if (need == WorkspaceNeed{}) return need;
+  const c10::InferenceMode ordinary(false);
+  const Traced blas_memory(need.blas), lt_memory(need.lt);
+  if (need.blas) put(blas(), handle_, stream_, blas_memory.lend());
+  if (need.lt) put(lt(), handle_, stream_, lt_memory.lend());
+  again();
+  before_task();
+  if (need.blas) need.blas = blas_memory.touched_bytes();
+  if (need.lt) need.lt = lt_memory.touched_bytes();
   return need;
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/cuda/CUDAContextLight.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -14,13 +15,18 @@ namespace nimble::cuda {
 
 // PyTorch keeps one workspace for cuBLAS and one for cuBLASLt for each (handle, stream) and never asks for it
 // again, so a memory plan does not see them. Here they are found, placed and lent to the tasks that use them.
+//
+// Each is as large as any kernel could want (32 MiB on an H100), and most kernels write to little of it or
+// none. Which one is chosen follows from the size that PyTorch promises, which stays as it is; what it writes
+// to follows from the shapes alone (cuBLAS repeats its bits from run to run), so it is measured once and only
+// that much is kept.
 struct WorkspaceNeed {
-  std::uint64_t blas = 0, lt = 0;  // bytes
+  std::uint64_t blas = 0, lt = 0;  // bytes; not 0 where the task asks for one at all
   friend bool operator==(const WorkspaceNeed&, const WorkspaceNeed&) = default;
 };
 
-// Watches, on one thread and one stream, which tasks ask for a workspace. What was there before comes back at
-// the end.
+// Watches, on one thread and one stream, which tasks ask for a workspace and how much of it they write to.
+// What was there before comes back at the end.
 class WorkspaceProbe {
  public:
   explicit WorkspaceProbe(cudaStream_t stream);
@@ -29,10 +35,12 @@ class WorkspaceProbe {
   WorkspaceProbe& operator=(const WorkspaceProbe&) = delete;
 
   void before_task();
-  WorkspaceNeed after_task();
+  // `again` issues the task once more, in workspaces on which its traces show.
+  WorkspaceNeed after_task(const std::function<void()>& again);
 
  private:
   void find_handle();
+  WorkspaceNeed take_asked_for();
 
   cudaStream_t stream_;
   void* handle_ = nullptr;  // this thread's, once it is known to have one

@@ -88,6 +88,7 @@ DeviceProgram::DeviceProgram(ExecutionPlan plan, BindOptions options)
       scalars_(program()),
       draws_(program()) {
   options_.example_inputs.clear();  // they were the caller's, and all that was asked of them is known now
+  options_.same_program = nullptr;
   scalars_.place(bound_);
   find_input_copies();
   find_copied_results();
@@ -301,6 +302,7 @@ void DeviceProgram::settle_results(cudaStream_t stream) {
 
 void DeviceProgram::warm_up() {
   const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
+  warm_on_ = {};
   const OutsideState before = OutsideState::save(program(), {});
   std::vector<WorkspaceNeed> needs(program().tasks.size());
   {
@@ -314,8 +316,8 @@ void DeviceProgram::warm_up() {
         if (random) draws_.before_measured();
         probe.before_task();
         issue(task, stream, lane, lender);
-        needs[task.index()] = probe.after_task();
         if (random) draws_.after_measured(task);
+        needs[task.index()] = probe.after_task([&] { issue(task, stream, lane, lender); });
       }
     } catch (...) {
       before.restore();
@@ -327,6 +329,14 @@ void DeviceProgram::warm_up() {
   if (!workspaces_ || workspaces_->needs() != needs) {
     workspaces_ = std::make_shared<const BlasWorkspaces>(plan_, std::move(needs), device_);
   }
+  warm_on_ = std::this_thread::get_id();
+}
+
+void DeviceProgram::take_over_warm_up(const DeviceProgram& other) {
+  if (!other.is_warm()) return;
+  draws_ = other.draws_;
+  workspaces_ = std::make_shared<const BlasWorkspaces>(plan_, other.workspaces_->needs(), device_);
+  warm_on_ = other.warm_on_;
 }
 
 void DeviceProgram::settle_libraries(std::span<const at::Tensor> inputs, cudaStream_t stream) {

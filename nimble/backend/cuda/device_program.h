@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "nimble/backend/bound_program.h"
@@ -37,7 +38,9 @@ class DeviceProgram {
   // kernels here, for this thread, and show which tasks need a workspace. Inputs must be in place; those that
   // the program writes must be put there again afterwards.
   void warm_up();
-  bool is_warm() const { return workspaces_ != nullptr; }
+  bool is_warm() const { return warm_on_ == std::this_thread::get_id(); }
+  // The same tasks need no second one for another schedule.
+  void take_over_warm_up(const DeviceProgram& other);
 
   // After a failed capture. A library that failed in it (cuSOLVER, say) is bound to a stream that is gone,
   // and its own copy of the CUDA runtime, whose last error nobody else can clear, would tell the next caller
@@ -128,6 +131,7 @@ class DeviceProgram {
   std::vector<InputCopy> input_copies_;
   std::vector<BufferId> copied_results_;
   std::shared_ptr<const BlasWorkspaces> workspaces_;  // known once warm; graphs share it
+  std::thread::id warm_on_;                           // libraries remember their choices by thread
   Event done_;                                        // the end of the last use of the memory
   UniqueStreamId last_stream_;                        // which that was on
 };

@@ -15,6 +15,9 @@ namespace {
 class GraphExecutable final : public Executable {
  public:
   GraphExecutable(ExecutionPlan plan, const BindOptions& options) : program_(std::move(plan), options) {
+    if (const auto* other = dynamic_cast<const GraphExecutable*>(options.same_program)) {
+      program_.take_over_warm_up(other->program_);
+    }
     const Tensors& examples = options.example_inputs;
     if (examples.size() != program_.program().inputs.size()) return;
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
@@ -68,8 +71,9 @@ class GraphExecutable final : public Executable {
   void capture(std::span<const at::Tensor> inputs, cudaStream_t stream) {
     const auto alone = one_capture_at_a_time();
     if (graph_) program_.wait_until_idle();
+    const bool with_another_number = graph_.has_value();  // which may make libraries choose other kernels
     graph_.reset();
-    program_.warm_up();
+    if (with_another_number || !program_.is_warm()) program_.warm_up();
     ScheduleStreams streams(program_.plan().schedule);
     program_.say_copies_in(inputs, copies_in_);
     const DeviceProgram::Results results = program_.make_results();
