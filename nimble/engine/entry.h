@@ -68,7 +68,8 @@ class Entry {
   std::unique_ptr<OutsideGuard> guard;
   std::shared_ptr<HostNote> note;
   struct OutsideTensor {
-    const c10::TensorImpl* tensor;  // kept alive by the program
+    const c10::TensorImpl* tensor;    // kept alive by the program
+    const c10::StorageImpl* storage;  // that it had; alive as long as it still has it
     const void* address;
     bool requires_grad;  // in a program that autograd had a part in
   };

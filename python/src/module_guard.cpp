@@ -2,7 +2,9 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
-#include <unordered_set>
+#include <algorithm>
+#include <functional>
+#include <map>
 
 namespace nimble::python {
 namespace py = pybind11;
@@ -46,20 +48,33 @@ ModuleGuard::ModuleGuard(const py::list& entries, const py::list& cells, const p
     const auto parts = item.cast<py::tuple>();
     cells_.push_back({own(parts[0]), own(parts[1])});
   }
+  std::map<PyObject*, Dict> dicts;
+  const auto watched = [&](PyObject* dict) -> Dict& {
+    return dicts.try_emplace(dict, Dict{dict}).first->second;
+  };
+  for (const DictEntry& entry : entries_) watched(entry.dict);
   for (const py::handle item : sizes) {
     const auto parts = item.cast<py::tuple>();
-    sizes_.push_back({own(parts[0]), parts[1].cast<Py_ssize_t>()});
+    PyObject* collection = own(parts[0]);
+    const auto size = parts[1].cast<Py_ssize_t>();
+    if (PyDict_Check(collection)) {
+      watched(collection).size = size;
+    } else {
+      sizes_.push_back({collection, size});
+    }
   }
   for (const py::handle item : steps) {
     const auto parts = item.cast<py::tuple>();
     steps_.push_back({parts[0].cast<std::string>(), own(parts[1])});
   }
-  std::unordered_set<PyObject*> dicts;
-  for (const DictEntry& entry : entries_) dicts.insert(entry.dict);
-  for (const Size& size : sizes_) {
-    if (PyDict_Check(size.collection)) dicts.insert(size.collection);
+  std::stable_sort(entries_.begin(), entries_.end(),
+                   [](const DictEntry& a, const DictEntry& b) { return std::less<>()(a.dict, b.dict); });
+  for (auto& [object, dict] : dicts) {  // in the same order
+    dict.first = dicts_.empty() ? 0 : dicts_.back().end;
+    dict.end = dict.first;
+    while (dict.end < entries_.size() && entries_[dict.end].dict == object) ++dict.end;
+    dicts_.push_back(dict);
   }
-  for (PyObject* dict : dicts) versions_.emplace_back(dict, 0);
 }
 
 ModuleGuard::~ModuleGuard() {
@@ -73,34 +88,27 @@ bool ModuleGuard::holds() {
     if (PyCell_GET(cell.cell) != cell.value) return false;
   }
   for (const Size& size : sizes_) {
-    if (!PyDict_Check(size.collection) && PyObject_Size(size.collection) != size.size) return false;
-  }
-  if (unchanged()) return true;
-  if (!everything_is_in_place()) return false;
-  remember_versions();
-  return true;
-}
-
-bool ModuleGuard::unchanged() const {
-  if (!kPythonCountsChanges) return false;
-  for (const auto& [dict, version] : versions_) {
-    if (version_of(dict) != version) return false;
-  }
-  return true;
-}
-
-void ModuleGuard::remember_versions() {
-  for (auto& [dict, version] : versions_) version = version_of(dict);
-}
-
-bool ModuleGuard::everything_is_in_place() const {
-  for (const DictEntry& entry : entries_) {
-    if (!is_same(PyDict_GetItem(entry.dict, entry.key), entry.value)) return false;
-  }
-  for (const Size& size : sizes_) {
     if (PyObject_Size(size.collection) != size.size) return false;
   }
+  constexpr std::size_t kAhead =
+      16;  // of what is looked at lies in memory that nobody has touched since the last call
+  for (std::size_t i = 0; i < dicts_.size(); ++i) {
+    if (i + kAhead < dicts_.size()) __builtin_prefetch(dicts_[i + kAhead].dict);
+    Dict& dict = dicts_[i];
+    const std::uint64_t version = version_of(dict.dict);
+    if (kPythonCountsChanges && version == dict.version) continue;
+    if (!is_in_place(dict)) return false;
+    dict.version = version;
+  }
   return true;
+}
+
+bool ModuleGuard::is_in_place(const Dict& dict) const {
+  if (dict.size >= 0 && PyDict_Size(dict.dict) != dict.size) return false;
+  return std::all_of(entries_.begin() + static_cast<std::ptrdiff_t>(dict.first),
+                     entries_.begin() + static_cast<std::ptrdiff_t>(dict.end), [](const DictEntry& entry) {
+                       return is_same(PyDict_GetItem(entry.dict, entry.key), entry.value);
+                     });
 }
 
 std::vector<OutsideGuard::Kept> ModuleGuard::kept() {

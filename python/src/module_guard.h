@@ -13,7 +13,7 @@ namespace nimble::python {
 // its training flag, a global) or the content of a closure's cell is another object than it was, or a
 // dictionary of hooks or submodules, or a list of parameters, has grown or shrunk. A number counts as
 // replaced only if its value changed (a scheduler writes the same learning rate again and again). Where
-// Python counts the changes of a dictionary, one that has not changed is not looked into: a nanosecond or two
+// Python counts the changes of a dictionary, one that has not changed is not looked into: a few nanoseconds
 // for each dictionary, some tens for each entry otherwise.
 class ModuleGuard final : public OutsideGuard {
  public:
@@ -31,13 +31,17 @@ class ModuleGuard final : public OutsideGuard {
   std::string name_of_step(std::size_t pause) const override { return steps_[pause].name; }
 
  private:
-  bool unchanged() const;  // as far as Python's own counters tell
-  void remember_versions();
-  bool everything_is_in_place() const;
-
   struct DictEntry {
     PyObject *dict, *key, *value;
   };
+  struct Dict {
+    PyObject* dict;
+    std::uint64_t version = 0;       // when all of it was in place, if Python counts
+    Py_ssize_t size = -1;            // negative where that does not matter
+    std::size_t first = 0, end = 0;  // of its entries
+  };
+  bool is_in_place(const Dict& dict) const;
+
   struct Cell {
     PyObject *cell, *value;
   };
@@ -49,12 +53,12 @@ class ModuleGuard final : public OutsideGuard {
     std::string name;
     PyObject* callable;
   };
-  std::vector<DictEntry> entries_, escapes_;
+  std::vector<Dict> dicts_;
+  std::vector<DictEntry> entries_;  // by dictionary
+  std::vector<DictEntry> escapes_;
   std::vector<Cell> cells_;
-  std::vector<Size> sizes_;
+  std::vector<Size> sizes_;  // of other collections than dictionaries
   std::vector<Step> steps_;
-  std::vector<std::pair<PyObject*, std::uint64_t>>
-      versions_;                  // of every dictionary above, when all was in place
   std::vector<PyObject*> owned_;  // keeps every object above alive
 };
 
