@@ -9,6 +9,7 @@
 #include "nimble/torch/allocation_hook.h"
 #include "nimble/torch/constant_folding.h"
 #include "nimble/torch/operator_facts.h"
+#include "nimble/torch/unfilled_random_state.h"
 #include "nimble/torch/unused_vectors.h"
 
 namespace nimble {
@@ -629,9 +630,11 @@ Program ProgramBuilder::finish(std::span<const at::Tensor> outputs, std::span<co
     }
     program_.generators.push_back({sequence.generator, *position});
   }
-  if (auto refusal = computes_unused_vectors(program_)) {
-    refuse(*std::move(refusal));
-    return {};
+  for (const auto look : {computes_unused_vectors, returns_unfilled_random_state}) {
+    if (auto refusal = look(program_)) {
+      refuse(*std::move(refusal));
+      return {};
+    }
   }
   return fold_constants(std::move(program_), held_);
 }

@@ -30,10 +30,16 @@ def computes_on_the_host(x: Tensor) -> Tensor:
     return x * factor
 
 
+def returns_a_random_state_that_nobody_fills(x: Tensor) -> tuple[Tensor, ...]:
+    results = torch.ops.aten._scaled_dot_product_flash_attention(*[x[:1].half().expand(1, 2, 4, 8)] * 3)
+    return results[0], results[6]
+
+
 CASES = [
     (reads_an_item, "aten::_local_scalar_dense"),
     (goes_to_the_host, "aten::_to_copy"),
     (computes_on_the_host, "aten::rand"),
+    (returns_a_random_state_that_nobody_fills, "aten::_scaled_dot_product_flash_attention"),
 ]
 
 

@@ -1,0 +1,36 @@
+#include "nimble/torch/unfilled_random_state.h"
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+
+namespace nimble {
+namespace {
+
+bool drops(const Task& task) {
+  const auto argument = task.op.schema().argumentIndexWithName("dropout_p");
+  return argument &&
+         std::get<c10::IValue>(task.arguments[static_cast<std::size_t>(*argument)]).toDouble() > 0;
+}
+
+}  // namespace
+
+std::optional<Refusal> returns_unfilled_random_state(const Program& program) {
+  static const std::unordered_map<std::string_view, std::vector<std::size_t>> states_of = {
+      {"aten::_flash_attention_forward", {2, 3}}, {"aten::_scaled_dot_product_flash_attention", {6, 7}}};
+  for (const Task& task : program.tasks) {
+    const auto states = states_of.find(task.op.operator_name().name);
+    if (states == states_of.end() || drops(task)) continue;
+    const bool wanted = std::any_of(states->second.begin(), states->second.end(), [&](std::size_t result) {
+      const auto* ref = std::get_if<TensorRef>(&task.results[result]);
+      return ref && ref->numel() > 0 && program.buffer(ref->buffer).returned;
+    });
+    if (!wanted) continue;
+    return Refusal{task.op.operator_name().name,
+                   "without dropout it leaves the random state that it returns unfilled",
+                   "Do not return that state from the compiled function", task.where};
+  }
+  return std::nullopt;
+}
+
+}  // namespace nimble
