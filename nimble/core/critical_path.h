@@ -1,0 +1,14 @@
+#pragma once
+
+#include <vector>
+
+#include "nimble/core/simulate.h"
+#include "nimble/core/task_graph.h"
+
+namespace nimble {
+
+// The longest path through the graph, first task first: no schedule is shorter, whatever its streams. Of
+// several such paths, the one through the smallest ids. O(tasks + edges).
+std::vector<TaskId> critical_path(const TaskGraph& graph, const Machine& machine = {});
+
+}  // namespace nimble
