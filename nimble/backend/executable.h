@@ -46,6 +46,12 @@ struct BindOptions {
   std::function<void(TaskId)> before_task = {};
 };
 
+// Where and when a task ran in one replay, counted from the replay's beginning.
+struct TaskSpan {
+  StreamId stream;
+  Nanoseconds start = 0, end = 0;
+};
+
 struct ExecutableReport {
   std::uint64_t arena_bytes = 0;            // planned memory
   std::uint64_t unplanned_allocations = 0;  // of the last replay (CPU) or of the capture (CUDA)
@@ -75,6 +81,12 @@ class Executable {
 
   // Runs the tasks one after the other and returns how long each took, by task.
   virtual std::vector<Nanoseconds> measure_tasks(std::span<const at::Tensor> inputs) = 0;
+
+  // Replays the schedule a few times with a clock around each task, and returns the run of median length, by
+  // task. What that changes outside, inputs included, is put back.
+  virtual std::vector<TaskSpan> measure_timeline(std::span<const at::Tensor> inputs) = 0;
+
+  virtual const ExecutionPlan& plan() const = 0;
 };
 
 // The seam between engine and devices: everything that is asked of a backend.

@@ -88,6 +88,75 @@ TEST_P(Conformance, MeasuringTasksTimesEachAndLeavesResultsRight) {
   EXPECT_TRUE(replays_like_eager(subject, *executable));
 }
 
+TEST_P(Conformance, ATimelineHasEveryTaskOnceOnItsStream) {
+  for (const auto& make : {branchy_convnet, training_step}) {
+    const Subject subject = make(device());
+    const auto program = record(subject, device());
+    const auto executable = prepare(program, streams(), options_of(form()));
+    const auto spans = executable->measure_timeline(subject.fresh_inputs());
+    ASSERT_EQ(spans.size(), program->tasks.size());
+    const auto stream_of = executable->plan().schedule.stream_of();
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      EXPECT_EQ(spans[i].stream, stream_of[i]);
+      EXPECT_GE(spans[i].start, 0);
+      EXPECT_GT(spans[i].end, spans[i].start) << "a task that never ran has no length";
+    }
+  }
+}
+
+TEST_P(Conformance, InATimelineTasksOfOneStreamFollowEachOther) {
+  const Subject subject = branchy_convnet(device());
+  const auto executable = prepared(subject);
+  const auto spans = executable->measure_timeline(subject.fresh_inputs());
+  for (const StreamProgram& steps : executable->plan().schedule.streams) {
+    Nanoseconds free_from = 0;
+    for (const Step& step : steps) {
+      const auto* run = std::get_if<nimble::Run>(&step);
+      if (!run) continue;
+      EXPECT_GE(spans[run->task.index()].start, free_from);
+      free_from = spans[run->task.index()].end;
+    }
+  }
+}
+
+TEST_P(Conformance, InATimelineNoTaskStartsBeforeWhatItWaitsForHasEnded) {
+  const Subject subject = parallel_matmul_chains(device());
+  BindOptions options = options_of(form());
+  // Streams of different speed: without the waits they would run apart.
+  options.before_task = [this](TaskId task) {
+    if (task.value % 3 != 0) return;
+    if (form() == Form::kCpu) {
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    } else {
+      delay_current_stream(300);
+    }
+  };
+  const auto executable = prepared(subject, options);
+  const auto spans = executable->measure_timeline(subject.fresh_inputs());
+  const TaskGraph& graph = executable->plan().graph;
+  for (std::uint32_t i = 0; i < graph.task_count(); ++i) {
+    for (const TaskId before : graph.predecessors(TaskId{i})) {
+      EXPECT_GE(spans[i].start, spans[before.index()].end)
+          << graph.name(before) << " before " << graph.name(TaskId{i});
+    }
+  }
+}
+
+TEST_P(Conformance, MeasuringATimelineChangesNothing) {
+  for (const auto& make : {updates_of_outside_tensors, dropout_in_branches, training_step}) {
+    const Subject subject = make(device());
+    const auto executable = prepared(subject);
+    const Tensors inputs = subject.fresh_inputs();
+    const Tensors outside = copies(subject.outside), given = copies(inputs);
+    const at::Tensor generator = at::globalContext().defaultGenerator(device()).get_state();
+    executable->measure_timeline(inputs);
+    for (std::size_t i = 0; i < outside.size(); ++i) EXPECT_TRUE(at::equal(subject.outside[i], outside[i]));
+    for (std::size_t i = 0; i < given.size(); ++i) EXPECT_TRUE(at::equal(inputs[i], given[i]));
+    EXPECT_TRUE(at::equal(at::globalContext().defaultGenerator(device()).get_state(), generator));
+    EXPECT_TRUE(replays_like_eager(subject, *executable));
+  }
+}
+
 TEST_P(Conformance, WritesAreVisibleToAutograd) {
   const Subject subject = updates_of_outside_tensors(device());
   const auto executable = prepared(subject);

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/ScopeExit.h>
 #include <pthread.h>
 
 #include <chrono>
@@ -15,6 +16,8 @@
 #include "nimble/backend/cpu/random_positions.h"
 #include "nimble/backend/cpu/stream_workers.h"
 #include "nimble/backend/output_plan.h"
+#include "nimble/backend/timeline.h"
+#include "nimble/torch/outside_state.h"
 
 namespace nimble::cpu {
 namespace {
@@ -57,11 +60,7 @@ class CpuExecutable final : public Executable {
 
   Tensors replay(std::span<const at::Tensor> inputs) override {
     refuse_after_fork();
-    point_inputs(bound_, inputs);
-    make_results_without_maker();
-    random_.begin();
-    run_streams();
-    random_.end();
+    run(inputs);
     Tensors outputs = outputs_.collect(inputs, [&](BufferId id) { return result_storage(id); });
     bound_.release_given();
     bound_.bump_versions(inputs);
@@ -93,7 +92,45 @@ class CpuExecutable final : public Executable {
     return times;
   }
 
+  std::vector<TaskSpan> measure_timeline(std::span<const at::Tensor> inputs) override {
+    refuse_after_fork();
+    const OutsideState before = OutsideState::save(*plan_.program, inputs);
+    const auto put_back = c10::make_scope_exit([&] {
+      stopwatch_.reset();
+      before.restore();
+    });
+    std::vector<std::vector<TaskSpan>> runs;
+    for (std::size_t i = 0; i <= kTimedReplays; ++i) {
+      stopwatch_.emplace(Clock::now(), std::vector<TaskSpan>(plan_.program->tasks.size()));
+      run(inputs);
+      bound_.release_given();
+      if (i > 0) runs.push_back(std::move(stopwatch_->spans));
+    }
+    return run_of_median_length(std::move(runs));
+  }
+
+  const ExecutionPlan& plan() const override { return plan_; }
+
  private:
+  using Clock = std::chrono::steady_clock;
+
+  // Of one replay. Streams write to different tasks, so they need no lock.
+  struct Stopwatch {
+    Stopwatch(Clock::time_point start, std::vector<TaskSpan> spans) : start(start), spans(std::move(spans)) {}
+    Nanoseconds now() const { return std::chrono::nanoseconds(Clock::now() - start).count(); }
+
+    Clock::time_point start;
+    std::vector<TaskSpan> spans;
+  };
+
+  void run(std::span<const at::Tensor> inputs) {
+    point_inputs(bound_, inputs);
+    make_results_without_maker();
+    random_.begin();
+    run_streams();
+    random_.end();
+  }
+
   // Where each buffer lies for as long as the executable lives, as far as that is known now.
   std::vector<void*> addresses() {
     const Program& program = *plan_.program;
@@ -180,7 +217,7 @@ class CpuExecutable final : public Executable {
     BoundProgram::Lane lane;
     for (const Step& step : plan_.schedule.streams[stream]) {
       std::visit(
-          Overloaded{[&](const Run& run) { run_task(run.task, lane); },
+          Overloaded{[&](const Run& run) { run_task(run.task, stream, lane); },
                      [&](const RecordEvent& record) { events_[record.event.index()].raise_to(round_); },
                      [&](const WaitEvent& wait) { events_[wait.event.index()].wait_for(round_); }},
           step);
@@ -190,13 +227,18 @@ class CpuExecutable final : public Executable {
 
   // After a failure the other streams still go through their steps, so that nobody waits for ever, but run
   // nothing.
-  void run_task(TaskId task, BoundProgram::Lane& lane) noexcept {
+  void run_task(TaskId task, std::size_t stream, BoundProgram::Lane& lane) noexcept {
     if (failed_.load(std::memory_order_relaxed)) return;
     try {
       if (options_.before_task) options_.before_task(task);
+      const Nanoseconds start = stopwatch_ ? stopwatch_->now() : 0;
       random_.before(task);
       bound_.run(task, lane);
       random_.after(task);
+      if (stopwatch_) {
+        stopwatch_->spans[task.index()] = {StreamId{static_cast<std::uint32_t>(stream)}, start,
+                                           stopwatch_->now()};
+      }
     } catch (...) {
       const std::lock_guard lock(failure_mutex_);
       if (!failed_.exchange(true)) failure_ = std::current_exception();
@@ -214,6 +256,7 @@ class CpuExecutable final : public Executable {
   std::vector<BufferId> without_maker_;
   std::vector<Event> events_;
   std::optional<StreamWorkers> workers_;
+  std::optional<Stopwatch> stopwatch_;  // while a timeline is measured
   int generation_;
   std::uint64_t round_ = 0;
   std::atomic<std::uint64_t> unplanned_ = 0;

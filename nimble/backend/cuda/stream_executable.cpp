@@ -5,6 +5,7 @@
 #include "nimble/backend/cuda/captured_graph.h"
 #include "nimble/backend/cuda/device_program.h"
 #include "nimble/backend/cuda/schedule_streams.h"
+#include "nimble/backend/cuda/task_timeline.h"
 #include "nimble/backend/cuda/task_times.h"
 
 namespace nimble::cuda {
@@ -72,6 +73,11 @@ class StreamExecutable final : public Executable {
   std::vector<Nanoseconds> measure_tasks(std::span<const at::Tensor> inputs) override {
     return task_times(program_, inputs);
   }
+  std::vector<TaskSpan> measure_timeline(std::span<const at::Tensor> inputs) override {
+    return task_timeline(program_, inputs);
+  }
+
+  const ExecutionPlan& plan() const override { return program_.plan(); }
 
  private:
   DeviceProgram program_;
