@@ -1,5 +1,6 @@
 #include "nimble/torch/constant_folding.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace nimble {
@@ -49,12 +50,17 @@ std::vector<bool> constant_buffers(const Program& program, std::span<const at::T
 
 Program fold_constants(Program program, std::span<const at::Tensor> values) {
   const std::vector<bool> constant = constant_buffers(program, values);
-  std::erase_if(program.tasks, [&](const Task& task) {
-    if (task.writes.empty()) return false;
-    for (const auto& ref : task.writes)
-      if (!constant[ref.buffer.index()]) return false;
-    return true;
-  });
+  const auto folds = [&](const Task& task) {
+    return !task.writes.empty() && std::ranges::all_of(task.writes, [&](const TensorRef& ref) {
+      return constant[ref.buffer.index()];
+    });
+  };
+  for (std::uint32_t i = 0; i < program.tasks.size(); ++i) {
+    const Task& task = program.tasks[i];
+    if (folds(task))
+      program.notes.push_back({"folded", task_name(program, TaskId{i}), task.where, task.module});
+  }
+  std::erase_if(program.tasks, folds);
   for (std::size_t b = 0; b < constant.size(); ++b) {
     Buffer& buffer = program.buffers[b];
     if (!constant[b] || buffer.kind == BufferKind::kConstant) continue;

@@ -77,6 +77,17 @@ struct Task {
   std::size_t step = 0;
   ThreadState state = {};
   std::string where = {};  // the user's source line, empty where unknown
+  // The module whose forward made it, or whose backward pass it belongs to: "layer1.0.conv1". Empty where
+  // unknown.
+  std::string module = {};
+  std::string node = {};  // of autograd's graph, that called it; empty in a forward pass
+};
+
+// What a pass did to a program before it was planned: for people who wonder where a task went.
+struct Note {
+  std::string what;     // "folded"
+  std::string subject;  // the task it was done to
+  std::string where = {}, module = {};
 };
 
 struct Output {
@@ -97,6 +108,7 @@ struct Program {
   std::vector<Draw> generators = {};  // each that a task draws from, once, and where it is left
   std::size_t parts = 1;
   std::vector<std::vector<Draw>> generators_at_cuts = {};  // by cut between two parts: where each was
+  std::vector<Note> notes = {};
 
   const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
   const Task& task(TaskId id) const { return tasks[id.index()]; }

@@ -1,6 +1,7 @@
 #include "nimble/torch/program_builder.h"
 
 #include <ATen/ATen.h>
+#include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
@@ -75,6 +76,7 @@ struct ProgramBuilder::Call {
   bool constant = false;  // depends on nothing but constants
   bool random = false;
   std::string where;
+  std::string module = {}, node = {};
   std::optional<Draw> draw = {};
 
   at::Generator generator() const {
@@ -482,6 +484,8 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
   task.step = in_step_ ? steps_ : 0;
   task.state = ThreadState::here();
   task.where = std::move(call.where);
+  task.module = std::move(call.module);
+  task.node = std::move(call.node);
   program_.tasks.push_back(std::move(task));
 }
 
@@ -503,6 +507,7 @@ void ProgramBuilder::call(const c10::OperatorHandle& op, torch::jit::Stack* stac
   Call call = before(op, *stack, std::move(where));
   if (refusal_) return op.callBoxed(stack);
   if (undo_) keep_before(call);
+  name_origin(call);
   Observer observer;
   {
     AllocationHookGuard watch(&observer);
@@ -510,6 +515,27 @@ void ProgramBuilder::call(const c10::OperatorHandle& op, torch::jit::Stack* stac
   }
   AllocationHookGuard unwatched(nullptr);
   after(std::move(call), observer, torch::jit::last(*stack, op.schema().returns().size()));
+}
+
+void ProgramBuilder::set_module(std::string path) {
+  const std::lock_guard lock(mutex_);
+  module_ = std::move(path);
+}
+
+// Autograd numbers its nodes as the forward pass makes them, each right before the operators that it stands
+// for run. So the first call after a node was made tells whose node it is.
+void ProgramBuilder::name_origin(Call& call) {
+  const auto node = torch::autograd::get_current_node();
+  const std::lock_guard lock(mutex_);
+  call.module = module_;
+  if (!node) {
+    module_of_node_.try_emplace(at::sequence_number::peek() - 1, module_);
+    return;
+  }
+  call.node = node->name();
+  if (!module_.empty()) return;  // checkpointing runs a forward pass in there
+  const auto found = module_of_node_.find(node->sequence_nr());
+  if (found != module_of_node_.end()) call.module = found->second;
 }
 
 // What the host writes between two parts is no constant, whatever it was made of.

@@ -43,6 +43,9 @@ class ProgramBuilder {
   // it did. The dispatch mode must be inactive. `where` is the user's source line, if known.
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string where = {});
 
+  // Whose forward is running, for reports: "layer1.0.conv1", or nothing between modules.
+  void set_module(std::string path);
+
   // Something that cannot be replayed was seen outside of any operator (printing a tensor, .numpy()).
   void refuse(Refusal refusal);
   const std::optional<Refusal>& refusal() const { return refusal_; }
@@ -110,6 +113,7 @@ class ProgramBuilder {
   struct Call;  // what is known before an operator runs
   Call before(const c10::OperatorHandle& op, const torch::jit::Stack& stack, std::string where);
   void keep_before(const Call& call);
+  void name_origin(Call& call);
   void call_unrecorded(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool is_filled(BufferId buffer) const;  // some task writes to it
   void begin_sequence(const at::Generator& generator);
@@ -137,6 +141,9 @@ class ProgramBuilder {
   std::unordered_map<const c10::GeneratorImpl*, Sequence> sequences_;
   bool paused_ = false;
   bool has_backward_ = false;
+  std::string module_;
+  // By the number that autograd gave to a node: the module whose forward made it.
+  std::unordered_map<std::uint64_t, std::string> module_of_node_;
   std::size_t steps_ = 0;
   bool in_step_ = false;
   std::vector<std::vector<LeafGradient>> gradients_at_pauses_;

@@ -52,10 +52,34 @@ def _named_by(function: Callable) -> list[object]:
     return named
 
 
+def _roots(function: Callable) -> list[torch.nn.Module]:
+    """Modules that a callable names."""
+    roots = [value for value in _named_by(function) if isinstance(value, torch.nn.Module)]
+    return list({id(root): root for root in roots}.values())
+
+
 def modules_reached_by(function: Callable) -> list[torch.nn.Module]:
     """Modules that a callable names, with their submodules."""
-    roots = [value for value in _named_by(function) if isinstance(value, torch.nn.Module)]
-    return list({id(m): m for root in roots for m in root.modules()}.values())
+    return list({id(m): m for root in _roots(function) for m in root.modules()}.values())
+
+
+class ModuleNames:
+    """What to call the modules that run in a function: `layer1.0.conv1`, as `named_modules` does. Where a function
+    names several models, the class of each stands in front."""
+
+    def __init__(self, function: Callable):
+        roots = _roots(function)
+        below = {id(m) for root in roots for m in root.modules() if m is not root}
+        tops = [root for root in roots if id(root) not in below]
+        self._names: dict[int, str] = {}
+        for top in tops:
+            prefix = type(top).__name__ if len(tops) > 1 else ""
+            for name, module in top.named_modules(prefix=prefix):
+                self._names.setdefault(id(module), name or type(top).__name__)
+
+    def of(self, module: torch.nn.Module, caller: str) -> str:
+        """`caller` is the module whose forward called this one, for one that is found nowhere else."""
+        return self._names.get(id(module)) or ".".join(filter(None, [caller, type(module).__name__]))
 
 
 def tensors_named_by(function: Callable) -> list[torch.Tensor]:

@@ -3,14 +3,16 @@
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nimble import _C
 from nimble.data_reads import data_reads_refused
+from nimble.places import ModuleNames
 
 _INSIDE = tuple(os.path.dirname(os.path.abspath(module.__file__)) + os.sep for module in (torch, _C))
 
@@ -63,20 +65,44 @@ class _Operators(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def _modules_that_run(seen: dict[int, torch.nn.Module]) -> Iterator[None]:
-    def note(module: torch.nn.Module, _args: tuple) -> None:
-        seen.setdefault(id(module), module)
+def _modules_that_run(
+    builder: _C.ProgramBuilder, names: ModuleNames, seen: dict[int, torch.nn.Module]
+) -> Iterator[None]:
+    """Collects the modules whose forward runs on this thread, and tells the builder whose it is at any time."""
+    thread, running = threading.get_ident(), []
 
-    handle = register_module_forward_pre_hook(note)
+    def enter(module: torch.nn.Module, _args: tuple) -> None:
+        seen.setdefault(id(module), module)
+        if threading.get_ident() != thread:
+            return
+        running.append((module, names.of(module, running[-1][1] if running else "")))
+        builder.set_module(running[-1][1])
+
+    def leave(module: torch.nn.Module, _args: tuple, _result: object) -> None:
+        if threading.get_ident() != thread or all(module is not entered for entered, _ in running):
+            return
+        while running.pop()[0] is not module:
+            pass  # a forward that raised was never left
+        builder.set_module(running[-1][1] if running else "")
+
+    handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
     try:
         yield
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
+        builder.set_module("")
 
 
-def record(builder: _C.ProgramBuilder, body: Callable[[], object]) -> tuple[object, list[torch.nn.Module]]:
+def record(
+    builder: _C.ProgramBuilder, body: Callable[[], object], names: ModuleNames
+) -> tuple[object, list[torch.nn.Module]]:
     """Runs `body` while the builder watches. Returns its result and the modules that ran."""
     seen: dict[int, torch.nn.Module] = {}
-    with _modules_that_run(seen), data_reads_refused(builder, user_line), _Operators(builder):
+    with (
+        _modules_that_run(builder, names, seen),
+        data_reads_refused(builder, user_line),
+        _Operators(builder),
+    ):
         result = body()
     return result, list(seen.values())
