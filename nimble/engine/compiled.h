@@ -35,6 +35,14 @@ struct CallResult {
   std::shared_ptr<HostNote> note;  // of the recording that was replayed
 };
 
+// What was there before a call, to go back to it.
+struct StateBefore {
+  OutsideState state;
+  Gradients gradients;
+
+  void restore() const;
+};
+
 // A function that is recorded on its first call, checked on the next and replayed from then on: one for each
 // signature, in a bounded cache. Any number of threads may call.
 class Compiled {
@@ -60,6 +68,16 @@ class Compiled {
   const CompileOptions& options() const { return options_; }
   Stats stats() const;
   std::string explain() const;
+
+  // What docs/report.md describes, as JSON: every signature and, if the one of `inputs` is ready, its
+  // schedule and how long everything takes. For that it is replayed some dozens of times; all that this
+  // changes is put back.
+  std::string report(const Tensors& inputs, std::int64_t variant);
+  std::string report() const;  // of nothing but where the signatures stand
+
+  // All that a call which is ready changes outside, as it is now, so that the user's function may be run and
+  // undone. None if the host takes part in the replay: what it does cannot be undone.
+  std::optional<StateBefore> state_before(const Tensors& inputs, std::int64_t variant);
 
   // The signature used last: its program, one line for each task, and its task graph as JSON for nimble-plan.
   std::string program() const;

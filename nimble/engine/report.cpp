@@ -1,10 +1,15 @@
 // What a compiled function says about itself.
 
+#include <c10/util/ScopeExit.h>
+
 #include <algorithm>
 #include <sstream>
 
 #include "nimble/core/json.h"
 #include "nimble/engine/compiled.h"
+#include "nimble/engine/effects.h"
+#include "nimble/engine/report_document.h"
+#include "nimble/engine/wording.h"
 #include "nimble/torch/dependencies.h"
 
 namespace nimble {
@@ -47,23 +52,72 @@ std::string Compiled::task_graph() const {
                            memory_demand(program, backend_for(program.device()).alignment()).specs});
 }
 
+std::string Compiled::report() const {
+  const std::lock_guard lock(mutex_);
+  return report_document(entries_, nullptr, {});
+}
+
+std::string Compiled::report(const Tensors& inputs, std::int64_t variant) {
+  const std::lock_guard preparing(preparing_);
+  const auto entry = find(inputs, variant);
+  if (!entry || entry->state != Entry::State::kReady) return report();
+  if (entry->derivative && !entry->lend()) {
+    throw Error(
+        "[nimble::report] a backward pass of this function is still to come, and measuring would overwrite "
+        "what it "
+        "reads. Call backward() first, or let go of the results");
+  }
+  const auto give_back = c10::make_scope_exit([&] {
+    if (entry->derivative) entry->give_back();
+  });
+  std::vector<Measured> parts;
+  const std::lock_guard replaying(entry->replaying);
+  for (const Part& part : entry->parts) {
+    if (part.choice.tasks == 0) {
+      parts.emplace_back();
+      continue;
+    }
+    Tensors arguments = inputs;
+    if (entry->derivative && !parts.empty()) {
+      const Tensors results = replay_from(OutsideState::save(*entry->parts[0].program, inputs),
+                                          *entry->parts[0].choice.executable, inputs);
+      for (at::Tensor& gradient : entry->derivative->some_gradients(results)) {
+        arguments.push_back(std::move(gradient));
+      }
+    }
+    parts.push_back(measure(*part.choice.executable, arguments));
+  }
+  const std::lock_guard lock(mutex_);
+  return report_document(entries_, entry.get(), parts);
+}
+
+std::optional<StateBefore> Compiled::state_before(const Tensors& inputs, std::int64_t variant) {
+  const auto entry = find(inputs, variant);
+  const bool with_host = entry && !entry->derivative && entry->parts.size() > 1;
+  if (!entry || entry->state != Entry::State::kReady || with_host) return std::nullopt;
+  return StateBefore{OutsideState::save(*entry->program, inputs), Gradients(entry->gradients.leaves())};
+}
+
+void StateBefore::restore() const {
+  state.restore();
+  gradients.undo();
+}
+
 namespace {
 
 void explain_part(std::ostream& text, const Part& part) {
-  const auto mebibytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   const Choice& choice = part.choice;
   const ExecutableReport report = choice.executable->report();
-  text << "  schedule       " << choice.tasks << " tasks, " << choice.streams << " streams, " << choice.syncs
-       << " syncs, degree of concurrency " << choice.degree_of_concurrency << ", planned in "
-       << choice.plan_milliseconds << " ms\n"
-       << "  memory         " << mebibytes(report.arena_bytes) << " MiB arena for "
-       << mebibytes(choice.allocated_bytes) << " MiB of allocations, " << report.unplanned_allocations
-       << " unplanned\n";
+  text << "  schedule       " << counted(choice.tasks, "task") << ", " << counted(choice.streams, "stream")
+       << ", " << counted(choice.syncs, "sync") << ", degree of concurrency " << choice.degree_of_concurrency
+       << ", planned in " << milliseconds(choice.plan_milliseconds) << '\n'
+       << "  memory         " << bytes(report.arena_bytes) << " arena for " << bytes(choice.allocated_bytes)
+       << " of allocations, " << report.unplanned_allocations << " unplanned\n";
   for (const Tried& tried : choice.tried) {
-    text << "  tried          " << tried.streams << " streams";
-    if (tried.threads_per_stream) text << " x " << tried.threads_per_stream << " threads";
+    text << "  tried          " << counted(tried.streams, "stream");
+    if (tried.threads_per_stream) text << " x " << counted(tried.threads_per_stream, "thread");
     if (!tried.rejected.empty()) text << ": rejected, " << tried.rejected;
-    if (tried.milliseconds > 0) text << ": " << tried.milliseconds << " ms";
+    if (tried.milliseconds > 0) text << ": " << milliseconds(tried.milliseconds);
     text << '\n';
   }
 }
@@ -80,8 +134,8 @@ void explain_entry(std::ostream& text, const Entry& entry) {
     text << "  set up         " << entry.reason << "; the next call is recorded again\n";
     return;
   }
-  text << "  recorded       " << entry.program->tasks.size() << " tasks in " << entry.record_milliseconds
-       << " ms\n";
+  text << "  recorded       " << counted(entry.program->tasks.size(), "task") << " in "
+       << milliseconds(entry.record_milliseconds) << '\n';
   if (entry.state == Entry::State::kMismatched) {
     text << "  mismatch       " << entry.reason << "; the next call is recorded again\n";
     return;
@@ -99,7 +153,7 @@ void explain_entry(std::ostream& text, const Entry& entry) {
       text << "  on the host    " << entry.guard->name_of_step(i) << '\n';
     }
   }
-  text << "  replayed       " << entry.replays << " times\n";
+  text << "  replayed       " << counted(entry.replays, "time") << '\n';
 }
 
 }  // namespace
@@ -107,7 +161,6 @@ void explain_entry(std::ostream& text, const Entry& entry) {
 std::string Compiled::explain() const {
   const std::lock_guard lock(mutex_);
   std::ostringstream text;
-  text.precision(3);
   if (entries_.empty()) text << "nothing recorded yet: the first call runs eagerly and is recorded\n";
   for (const auto& entry : entries_) explain_entry(text, *entry);
   return text.str();

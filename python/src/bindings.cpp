@@ -88,6 +88,7 @@ PYBIND11_MODULE(_C, module) {
               std::string where) {
              builder.refuse({std::move(what), std::move(why), std::move(advice), std::move(where)});
            })
+      .def("set_module", &ProgramBuilder::set_module)
       .def("begin_step", &ProgramBuilder::begin_step)
       .def("end_step", &ProgramBuilder::end_step)
       .def("pause", &ProgramBuilder::pause)
@@ -105,6 +106,8 @@ PYBIND11_MODULE(_C, module) {
       .def_readwrite("cache_size", &CompileOptions::cache_size)
       .def_readwrite("streams", &CompileOptions::streams)
       .def_readwrite("tune_seconds", &CompileOptions::tune_seconds);
+
+  py::class_<StateBefore>(module, "StateBefore").def("restore", &StateBefore::restore);
 
   py::class_<Compiled>(module, "Compiled")
       .def(py::init<CompileOptions>())
@@ -129,7 +132,11 @@ PYBIND11_MODULE(_C, module) {
       .def("stats", [](const Compiled& compiled) { return to_dict(compiled.stats()); })
       .def("program", &Compiled::program)
       .def("task_graph", &Compiled::task_graph)
-      .def("explain", &Compiled::explain);
+      .def("explain", &Compiled::explain)
+      .def("report", py::overload_cast<>(&Compiled::report, py::const_))
+      .def("report", py::overload_cast<const Tensors&, std::int64_t>(&Compiled::report),
+           py::call_guard<py::gil_scoped_release>())
+      .def("state_before", &Compiled::state_before, py::call_guard<py::gil_scoped_release>());
 
   module.def("is_recording", &is_recording);
   module.def("cuda_available", &cuda_available);
