@@ -4,6 +4,7 @@ import contextlib
 import functools
 import gc
 import inspect
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +14,20 @@ from nimble import _C, messages
 from nimble.arguments import Arguments, Structure, take_apart
 from nimble.hooks import refuse_backward_hooks
 from nimble.optimizers import Optimizers, StatesBefore, Step
-from nimble.places import Places, find_kept, modules_reached_by, outside_tensors, tensors_named_by
+from nimble.places import (
+    ModuleNames,
+    Places,
+    find_kept,
+    modules_reached_by,
+    outside_tensors,
+    tensors_named_by,
+)
 from nimble.recording import record
+from nimble.report.document import measured_document
+from nimble.report.last_call import LastCall
+from nimble.report.page import write_page
+from nimble.report.terminal import for_terminal
+from nimble.report.trace import write_trace
 from nimble.settings import compile_options
 
 
@@ -55,7 +68,9 @@ class _Call:
     def record(self, builder: _C.ProgramBuilder) -> list[torch.Tensor]:
         self.steps = []
         with self.optimizers.recorded(builder, self.steps, self.undo):
-            self.result, ran = record(builder, lambda: self.function(*self.args, **self.kwargs))
+            self.result, ran = record(
+                builder, lambda: self.function(*self.args, **self.kwargs), ModuleNames(self.function)
+            )
         self.modules = list({id(m): m for m in [*self.modules, *ran]}.values())
         self.went_backward = builder.went_backward()
         if self.went_backward:
@@ -67,7 +82,7 @@ class _Call:
         self.went_backward = True
         refuse_backward_hooks(builder, [*self._leaves(), *builder.leaves()], self.modules)
         if not builder.refused():
-            record(builder, backward)
+            record(builder, backward, ModuleNames(self.function))
 
     def outside(self) -> list[torch.Tensor]:
         return outside_tensors(self.modules) + self.static
@@ -117,6 +132,7 @@ class CompiledFunction:
         self._arguments = Arguments()
         self._static = static or []
         self._optimizers = Optimizers(lambda: compiled.stats()["replays"])
+        self._last_call: LastCall | None = None
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args, **kwargs):
@@ -124,6 +140,7 @@ class CompiledFunction:
         replayed = self._compiled.replay_if_ready(inputs, variant)
         if replayed is None:
             call = self._call(args, kwargs)
+            self._last_call = LastCall(args, kwargs)
             replayed = self._compiled.call(inputs, variant, call)
             if replayed is None:
                 return call.result
@@ -143,6 +160,7 @@ class CompiledFunction:
         before = StatesBefore()
         try:
             with torch.set_grad_enabled(with_grad):
+                self._last_call = LastCall(args, kwargs)
                 self._compiled.prepare(inputs, variant, self._call(args, kwargs, before))
         finally:
             before.restore()
@@ -165,8 +183,33 @@ class CompiledFunction:
         return self._compiled.stats()
 
     def explain(self) -> str:
-        """Where each signature stands, what was chosen and why."""
-        return self._compiled.explain()
+        """Where each signature stands, what was chosen and why. In colour where standard output is a terminal."""
+        return for_terminal(self._compiled.explain())
+
+    def report(self, path: str | os.PathLike, *args, **kwargs) -> None:
+        """Writes a page with the timeline of a replay beside eager's, the task graph and the memory plan.
+
+        Measures the schedule for arguments like these, by default for those of the last recording; all state is put
+        back, but Python code in the function runs some more times (docs/report.md)."""
+        write_page(self._document(args, kwargs), path)
+
+    def trace(self, path: str | os.PathLike, *args, **kwargs) -> None:
+        """Writes the same timelines as Chrome trace events, for Perfetto (ui.perfetto.dev)."""
+        write_trace(self._document(args, kwargs), path)
+
+    def _document(self, args: tuple, kwargs: dict) -> dict:
+        if self._last_call is None:
+            raise _C.Error(
+                "[nimble::report] nothing is recorded yet: call the function, or prepare() it, first"
+            )
+        if args or kwargs:
+            document = measured_document(self, args, kwargs)
+            if document["parts"]:
+                return document
+        else:
+            args, kwargs = self._last_call.arguments()
+        with self._last_call.settings():
+            return measured_document(self, args, kwargs)
 
     def program(self) -> str:
         """The recorded program of the signature used last, one line for each task."""
@@ -193,6 +236,8 @@ class CompiledModule:
     refresh = property(lambda self: self._nimble.refresh)
     stats = property(lambda self: self._nimble.stats)
     explain = property(lambda self: self._nimble.explain)
+    report = property(lambda self: self._nimble.report)
+    trace = property(lambda self: self._nimble.trace)
     program = property(lambda self: self._nimble.program)
     task_graph = property(lambda self: self._nimble.task_graph)
 

@@ -165,6 +165,13 @@ def _around_steps(
         last.remove()
 
 
+@contextlib.contextmanager
+def observed_steps(before: Callable[[Optimizer], None]) -> Iterator[None]:
+    """While active, calls `before` with each optimizer that is about to step on this thread."""
+    with _around_steps(lambda optimizer, _args, _kwargs: before(optimizer), lambda _optimizer: None):
+        yield
+
+
 class Optimizers:
     """What one compiled function knows of its optimizers from call to call."""
 
