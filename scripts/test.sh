@@ -9,6 +9,7 @@ if [[ ${1:-} == --full ]]; then
   pytest_selection=(-m '')
 fi
 
+scripts/browser.sh
 scripts/build.sh build
 python=$(project_python)
 results=$PWD/build/test-results

@@ -74,6 +74,9 @@ void CompiledFunction::prepare(const Tensors& inputs) const {
 void CompiledFunction::refresh() const { state_->compiled.refresh(); }
 Stats CompiledFunction::stats() const { return state_->compiled.stats(); }
 std::string CompiledFunction::explain() const { return state_->compiled.explain(); }
+std::string CompiledFunction::report(const Tensors& inputs) const {
+  return state_->compiled.report(inputs, state_->variant());
+}
 
 CompiledFunction compile(TensorFunction function, CompileOptions options, Outside outside) {
   return {std::move(function), std::move(options), std::move(outside)};

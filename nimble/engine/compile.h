@@ -58,6 +58,8 @@ class CompiledFunction {
   void refresh() const;
   Stats stats() const;
   std::string explain() const;
+  // See Compiled::report. Modules have no names here.
+  std::string report(const Tensors& inputs) const;
 
  private:
   struct State;

@@ -26,7 +26,7 @@ from nimble.recording import record
 from nimble.report.document import measured_document
 from nimble.report.last_call import LastCall
 from nimble.report.page import write_page
-from nimble.report.terminal import for_terminal
+from nimble.report.terminal import Explanation
 from nimble.report.trace import write_trace
 from nimble.settings import compile_options
 
@@ -183,8 +183,8 @@ class CompiledFunction:
         return self._compiled.stats()
 
     def explain(self) -> str:
-        """Where each signature stands, what was chosen and why. In colour where standard output is a terminal."""
-        return for_terminal(self._compiled.explain())
+        """Where each signature stands, what was chosen and why. In colour when printed on a terminal."""
+        return Explanation(self._compiled.explain())
 
     def report(self, path: str | os.PathLike, *args, **kwargs) -> None:
         """Writes a page with the timeline of a replay beside eager's, the task graph and the memory plan.

@@ -85,6 +85,27 @@ TEST_F(Compile, WhatCannotBeReplayedRunsEagerly) {
   EXPECT_NE(fast.explain().find("aten::nonzero"), std::string::npos) << fast.explain();
 }
 
+TEST_F(Compile, AReportHasTheMeasuredScheduleAndChangesNothing) {
+  at::Tensor counter = torch::zeros({3});
+  auto fast = compile([&](const Tensors& in) -> Tensors {
+    counter.add_(in[0]);
+    return {counter * 2 + torch::rand({3})};
+  });
+  const Tensors inputs = {torch::ones({3})};
+  EXPECT_NE(fast.report(inputs).find("\"parts\":[]"), std::string::npos) << "nothing is recorded yet";
+  fast.prepare(inputs);
+  torch::manual_seed(5);
+  const std::string report = fast.report(inputs);
+  for (const char* field :
+       {"\"add_#0\"", "\"measured\":[", "\"planned\":[", "\"critical_path\":[", "\"arena\":"}) {
+    EXPECT_NE(report.find(field), std::string::npos) << field;
+  }
+  EXPECT_TRUE(at::equal(counter, torch::zeros({3})));
+  const at::Tensor drawn = torch::rand({3});
+  torch::manual_seed(5);
+  EXPECT_TRUE(at::equal(drawn, torch::rand({3})));
+}
+
 TEST_F(Compile, PrepareLeavesOutsideStateAsItWas) {
   at::Tensor counter = torch::zeros({3});
   auto fast = compile([&](const Tensors& in) -> Tensors {

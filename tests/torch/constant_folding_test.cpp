@@ -14,6 +14,18 @@ TEST(ConstantFolding, WhatDependsOnNoInputRunsOnce) {
   EXPECT_EQ(operators(program), (std::vector<std::string>{"aten::mul"}));
 }
 
+TEST(ConstantFolding, WhatWasDroppedIsNoted) {
+  const Program program = record({torch::randn({4})}, [](const Tensors& in) -> Tensors {
+    return {in[0] * torch::arange(4.).add(1).sqrt()};
+  });
+  std::vector<std::string> dropped;
+  for (const Note& note : program.notes) {
+    EXPECT_EQ(note.what, "folded");
+    dropped.push_back(note.subject.substr(0, note.subject.find('#')));
+  }
+  EXPECT_EQ(dropped, (std::vector<std::string>{"arange", "add", "sqrt"}));
+}
+
 TEST(ConstantFolding, WhatIsWrittenLaterStays) {
   const Program program = record({torch::randn({4})}, [](const Tensors& in) -> Tensors {
     at::Tensor sum = torch::zeros({4});

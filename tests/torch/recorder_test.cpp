@@ -53,6 +53,32 @@ TEST(Recorder, SeesAWholeTrainingStepBelowAutograd) {
   EXPECT_EQ(std::count(names.begin(), names.end(), "aten::add_"), 2);  // one update for each parameter
 }
 
+TEST(Recorder, TasksBelongToTheModuleThatTheHostNames) {
+  const at::Tensor x = torch::randn({3, 4}), weight = torch::randn({4, 4}).requires_grad_();
+  ProgramBuilder builder(Tensors{x}, ProgramBuilder::OnRefusal::kThrow);
+  {
+    const DispatchModeGuard mode(builder);
+    builder.set_module("encoder.0");
+    const at::Tensor hidden = x.mm(weight);
+    builder.set_module("decoder");
+    const at::Tensor result = hidden.sigmoid();
+    builder.set_module("");
+    result.sum().backward();
+  }
+  const Program program = builder.finish({}, Tensors{weight.grad()});
+  const auto origin = [&](const std::string& op, bool backward) -> std::string {
+    for (const Task& task : program.tasks) {
+      if (task.op.operator_name().name == op && task.node.empty() != backward) return task.module;
+    }
+    return "no such task";
+  };
+  EXPECT_EQ(origin("aten::mm", /*backward=*/false), "encoder.0");
+  EXPECT_EQ(origin("aten::sigmoid", /*backward=*/false), "decoder");
+  EXPECT_EQ(origin("aten::sum", /*backward=*/false), "");
+  EXPECT_EQ(origin("aten::sigmoid_backward", /*backward=*/true), "decoder");
+  EXPECT_EQ(origin("aten::mm", /*backward=*/true), "encoder.0");
+}
+
 TEST(Recorder, RefusesItemByName) {
   try {
     record({torch::randn({1})}, [](const Tensors& in) -> Tensors { return {in[0] * in[0].item<float>()}; });

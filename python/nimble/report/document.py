@@ -24,7 +24,7 @@ _NOT_UNDOABLE = (
 
 
 def _title(function: Callable) -> str:
-    return type(function).__name__ if isinstance(function, torch.nn.Module) else function.__name__
+    return getattr(function, "__name__", None) or type(function).__name__
 
 
 def _with_backward(function: Callable, args: tuple, kwargs: dict, inputs: list[torch.Tensor]) -> None:

@@ -21,13 +21,14 @@ SCRIPTS = [
     "memory.js",
     "graph.js",
     "tables.js",
+    "method.js",
     "summary.js",
     "main.js",
 ]
 
 
 def _part(name: str) -> str:
-    return files("nimble.report").joinpath("page", name).read_text(encoding="utf-8")
+    return files("nimble.report").joinpath("web", name).read_text(encoding="utf-8")
 
 
 def _embedded(document: dict) -> str:

@@ -40,5 +40,11 @@ def painted(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def for_terminal(text: str) -> str:
-    return painted(text) if wants_colour(sys.stdout) else text
+class Explanation(str):
+    """Plain text to everybody who looks into it; in colour when it is printed on a terminal."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        plain = self[:]
+        return painted(plain) if wants_colour(sys.stdout) else plain

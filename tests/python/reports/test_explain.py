@@ -32,8 +32,10 @@ def an_ordinary_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
 
 
-def on_a_terminal():
-    return contextlib.redirect_stdout(Terminal())
+def printed(text: str, stream: io.StringIO) -> str:
+    with contextlib.redirect_stdout(stream):
+        print(text)
+    return stream.getvalue()
 
 
 def without_colours(text: str) -> str:
@@ -41,22 +43,27 @@ def without_colours(text: str) -> str:
 
 
 def test_plain_where_nobody_sees_colours(fast):
-    assert "\x1b" not in fast.explain()
+    assert "\x1b" not in printed(fast.explain(), io.StringIO())
 
 
 def test_in_colour_on_a_terminal_with_the_same_words(fast):
-    with on_a_terminal():
-        coloured = fast.explain()
+    coloured = printed(fast.explain(), Terminal())
     assert "\x1b[1m(f32[2, 4])\x1b[0m" in coloured
     assert "\x1b[32mreplayed\x1b[0m" in coloured
-    assert without_colours(coloured) == fast.explain()
+    assert without_colours(coloured) == printed(fast.explain(), io.StringIO())
 
 
 @pytest.mark.parametrize("variable, value", [("NO_COLOR", "1"), ("TERM", "dumb")])
 def test_plain_where_the_reader_says_so(fast, monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
-    with on_a_terminal():
-        assert "\x1b" not in fast.explain()
+    assert "\x1b" not in printed(fast.explain(), Terminal())
+
+
+def test_programs_that_look_into_it_find_plain_text_everywhere(fast):
+    with contextlib.redirect_stdout(Terminal()):
+        text = fast.explain()
+        assert "\n  recorded       2 tasks in" in text
+        assert "\x1b" not in f"{text}" + text[:]
 
 
 def test_what_it_says_is_aligned(fast):
@@ -70,8 +77,7 @@ def test_why_it_runs_eagerly_stands_out():
     refused = nimble.compile(lambda x: x.nonzero())
     with pytest.warns(nimble.FallbackWarning):
         refused(torch.randn(3))
-    with on_a_terminal():
-        assert "\x1b[33mruns eagerly\x1b[0m" in refused.explain()
+    assert "\x1b[33mruns eagerly\x1b[0m" in printed(refused.explain(), Terminal())
 
 
 def test_numbers_are_short_and_one_of_a_thing_is_one(fast):

@@ -1,5 +1,5 @@
-// Streams × time. Only what is visible is drawn: rows by their place, spans by binary search, and spans that fall on the
-// same pixel once.
+// Streams × time. Only what is visible is drawn: rows by their place, spans by binary search, and spans that fall on
+// the same pixel once.
 
 const AXIS = 26;
 const MOST_ARROWS = 600;
@@ -151,7 +151,8 @@ class Timeline {
       if (!small && width > 22) {
         context.fillStyle = text;
         context.font = `11.5px ${theme.mono}`;
-        this.surface.fittingText(row.stream === undefined ? item[0].replace(/^aten::/, "") : item.name, from + 5, top + height / 2, width - 8);
+        const name = row.stream === undefined ? item[0].replace(/^aten::/, "") : item.name;
+        this.surface.fittingText(name, from + 5, top + height / 2, width - 8);
       }
       context.globalAlpha = 1;
       if (isPicked) {
@@ -177,7 +178,7 @@ class Timeline {
       const [before, after] = [part.tasks[from], part.tasks[to]];
       return after[clock][0] >= this.viewport.from && before[clock][1] <= this.viewport.to;
     };
-    const touches = ([from, to]) => [picked, hovered].some((task) => task && (task.index === from || task.index === to));
+    const touches = (wait) => [picked, hovered].some((task) => task && wait.includes(task.index));
     const shown = part.waits.filter(isShown);
     const crowded = shown.length > MOST_ARROWS;
     context.save();
@@ -208,7 +209,6 @@ class Timeline {
       context.fill();
     }
     context.restore();
-    this.hiddenArrows = crowded ? shown.length : 0;
   }
 
   at(x, y) {
@@ -224,7 +224,8 @@ class Timeline {
     if (!found) return this.leave();
     const isTask = found.row.kind === "stream";
     selection.hover(isTask ? found.item : null);
-    tooltip.show(isTask ? factsOfTask(found.item, selection.part) : factsOfEager(found.item), event.clientX, event.clientY);
+    const told = isTask ? factsOfTask(found.item, selection.part) : factsOfEager(found.item);
+    tooltip.show(told, event.clientX, event.clientY);
   }
 
   leave() {

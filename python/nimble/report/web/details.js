@@ -12,7 +12,8 @@ function facts(title, colour, rows, tag = "") {
   return element("div", { className: "facts" }, heading, list);
 }
 
-const spanText = ([start, end]) => `${duration(end - start)}, from ${duration(start)} to ${duration(end)}`;
+const spanText = ([start, end]) =>
+  `${duration(end - start)}, from ${moment(start, end - start)} to ${moment(end, end - start)}`;
 
 function factsOfTask(task, part) {
   const critical = part.onCriticalPath.has(task.index) ? "critical path" : "";

@@ -1,5 +1,5 @@
-// The reduced task graph from left to right: a task stands one level after the last of those it depends on, as near as it
-// can to the middle of them, so chains are straight lines. Streams are colours.
+// The reduced task graph from left to right: a task stands one level after the last of those it depends on, as near as
+// it can to the middle of them, so chains are straight lines. Streams are colours.
 
 const LEVEL = 132, SLOT = 34, BOX = [104, 22];
 
@@ -69,8 +69,9 @@ class GraphView {
     Object.assign(this, layOutGraph(part));
     this.scale = 0;
     const implied = part.dependencies - part.edges.length;
-    byId("graph-text").textContent = `${counted(part.edges.length, "dependency", "dependencies")}${
-      implied ? `, without the ${grouped(implied)} that others imply` : ""}. Dashed where one stream waits for another.`;
+    byId("graph-text").textContent = counted(part.edges.length, "dependency", "dependencies") +
+      (implied ? `, without the ${grouped(implied)} that others imply` : "") +
+      ". Dashed where one stream waits for another.";
     this.surface.invalidate();
   }
 
@@ -123,7 +124,9 @@ class GraphView {
   }
 
   // The middle of the left side of a task's box.
-  place(task) { return [this.level[task] * LEVEL * this.scale - this.left, this.slot[task] * SLOT * this.scale - this.top]; }
+  place(task) {
+    return [this.level[task] * LEVEL * this.scale - this.left, this.slot[task] * SLOT * this.scale - this.top];
+  }
 
   draw(context, width, height) {
     if (!this.scale) this.begin();

@@ -38,8 +38,9 @@ class MemoryMap {
     const shared = memory.arena ? memory.allocated / memory.arena : 0;
     byId("memory-text").textContent = memory.buffers.length === 0
       ? "No buffers were planned: all results are the caller's."
-      : `${counted(memory.buffers.length, "buffer")} of together ${byteSize(memory.allocated)} share an arena of ${
-        byteSize(memory.arena)}: each byte is used ${significant(shared)} times. At most ${byteSize(this.live.peak)} are in use at once.`;
+      : `${counted(memory.buffers.length, "buffer")} of together ${byteSize(memory.allocated)} share an arena of ` +
+        `${byteSize(memory.arena)}: each byte is used ${significant(shared)} times. ` +
+        `At most ${byteSize(this.live.peak)} are in use at once.`;
   }
 
   get plotWidth() { return Math.max(1, this.surface.width - gutter()); }
@@ -121,7 +122,7 @@ class MemoryMap {
       const maker = part.tasks[buffer.uses[0]];
       context.globalAlpha = selection.isDimmed(maker) ? 0.1 : buffer.scratch ? 0.4 : 0.75;
       context.fillStyle = streamColour(maker.stream);
-      context.fillRect(x, y, Math.max(0.7, width - (width > 3 ? 0.6 : 0)), Math.max(0.7, height - (height > 3 ? 0.6 : 0)));
+      context.fillRect(x, y, width - (width > 3 ? 0.6 : 0), height - (height > 3 ? 0.6 : 0));
       context.globalAlpha = 1;
       if (used || buffer === this.hovered) {
         context.strokeStyle = used ? theme.focus : theme.ink;

@@ -9,6 +9,13 @@ function duration(nanoseconds) {
   return `${Math.round(nanoseconds)} ns`;
 }
 
+// A point in time, so exactly that a stretch of this length shows.
+function moment(nanoseconds, length) {
+  const [unit, size] = [["s", 1e9], ["ms", 1e6], ["µs", 1e3]].find(([, size]) => nanoseconds >= size) ?? ["µs", 1e3];
+  const digits = Math.ceil(Math.log10(size / Math.max(1, length))) + 1;
+  return `${(nanoseconds / size).toFixed(Math.max(0, Math.min(6, digits)))} ${unit}`;
+}
+
 function byteSize(count) {
   for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
     if (count >= size) return `${significant(count / size)} ${unit}`;

@@ -15,14 +15,17 @@ function makeRows(part, clock) {
     y += row.height;
   };
   if (eagerLanes.length) {
-    add({ height: HEADER, title: "Eager", text: `${duration(report.eager.run)} a run; ${duration(report.eager.profiled)} under the profiler, as drawn` });
-    for (const lane of eagerLanes) {
-      add({ height: 22, label: lane.name, kind: lane.kind, index: new SpanIndex(lane.spans, (span) => [span[1], span[2]]) });
+    const { run, profiled } = report.eager;
+    add({ height: HEADER, title: "Eager",
+      text: `${duration(run)} a run; ${duration(profiled)} under the profiler, as drawn` });
+    for (const { name, kind, spans } of eagerLanes) {
+      add({ height: 22, label: name, kind, index: new SpanIndex(spans, (span) => [span[1], span[2]]) });
     }
   }
-  const runs = part.then_on_host ? `; then ${part.then_on_host} on the host` : "";
+  const how = clock === "planned" ? "as planned" : "with a clock around each task, as drawn";
+  const then = part.then_on_host ? `; then ${part.then_on_host}` : "";
   add({ height: HEADER, title: "Nimble",
-    text: `${duration(part.replay)} a replay; ${duration(part.length[clock])} ${clock === "planned" ? "as planned" : "with a clock around each task, as drawn"}${runs}` });
+    text: `${duration(part.replay)} a replay; ${duration(part.length[clock])} ${how}${then}` });
   const streams = Array.from({ length: part.streams }, () => []);
   for (const task of part.tasks) streams[task.stream].push(task);
   streams.forEach((tasks, stream) => {

@@ -1,5 +1,5 @@
-// Mouse, touch and wheel on a canvas, as moves and zooms around a point. The wheel scrolls the page until the canvas was
-// clicked, so that nobody is caught on the way down.
+// Mouse, touch and wheel on a canvas, as moves and zooms around a point. The wheel scrolls the page until the canvas
+// was clicked, so that nobody is caught on the way down.
 
 function listenToGestures(canvas, { pan, zoom, hover, leave, click }) {
   const pointers = new Map();

@@ -28,10 +28,11 @@ function fillSwitch(id, choices, isChosen, choose) {
 
 function fillLegend() {
   const sample = (style, text) => element("span", {}, element("i", { style }), text);
-  const streams = theme.streams.map((_, i) => `var(--s${i})`).slice(0, Math.min(4, selection.part.streams)).join(", ");
+  const shown = Math.max(2, Math.min(4, selection.part.streams));  // a gradient has at least two colours
+  const streams = Array.from({ length: shown }, (_, i) => `var(--s${i % selection.part.streams})`).join(", ");
   byId("legend").replaceChildren(
     ...(eagerLanes.length ? [sample("background:var(--eager)", "eager")] : []),
-    sample(`background:linear-gradient(90deg, ${selection.part.streams > 1 ? streams : "var(--s0), var(--s0)"})`, "a task, coloured by its stream"),
+    sample(`background:linear-gradient(90deg, ${streams})`, "a task, coloured by its stream"),
     sample("background:linear-gradient(var(--line) 60%, var(--critical) 60%)", "on the critical path"),
     element("span", {}, "→ one stream waits for another"));
 }
