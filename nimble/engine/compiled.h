@@ -73,7 +73,6 @@ class Compiled {
   // schedule and how long everything takes. For that it is replayed some dozens of times; all that this
   // changes is put back.
   std::string report(const Tensors& inputs, std::int64_t variant);
-  std::string report() const;  // of nothing but where the signatures stand
 
   // All that a call which is ready changes outside, as it is now, so that the user's function may be run and
   // undone. None if the host takes part in the replay: what it does cannot be undone.

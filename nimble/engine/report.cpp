@@ -52,15 +52,13 @@ std::string Compiled::task_graph() const {
                            memory_demand(program, backend_for(program.device()).alignment()).specs});
 }
 
-std::string Compiled::report() const {
-  const std::lock_guard lock(mutex_);
-  return report_document(entries_, nullptr, {});
-}
-
 std::string Compiled::report(const Tensors& inputs, std::int64_t variant) {
   const std::lock_guard preparing(preparing_);
   const auto entry = find(inputs, variant);
-  if (!entry || entry->state != Entry::State::kReady) return report();
+  if (!entry || entry->state != Entry::State::kReady) {
+    const std::lock_guard lock(mutex_);
+    return report_document(entries_, nullptr, {});
+  }
   if (entry->derivative && !entry->lend()) {
     throw Error(
         "[nimble::report] a backward pass of this function is still to come, and measuring would overwrite "
@@ -79,8 +77,9 @@ std::string Compiled::report(const Tensors& inputs, std::int64_t variant) {
     }
     Tensors arguments = inputs;
     if (entry->derivative && !parts.empty()) {
-      const Tensors results = replay_from(OutsideState::save(*entry->parts[0].program, inputs),
-                                          *entry->parts[0].choice.executable, inputs);
+      const OutsideState before = OutsideState::save(*entry->parts[0].program, inputs);
+      const Tensors results = replay_from(before, *entry->parts[0].choice.executable, inputs);
+      before.restore();
       for (at::Tensor& gradient : entry->derivative->some_gradients(results)) {
         arguments.push_back(std::move(gradient));
       }

@@ -32,8 +32,11 @@ std::string state_of(const Entry& entry) {
 Object notes_of(const Program& program) {
   Object notes = Object::array();
   for (const Note& note : program.notes) {
-    notes.push_back(
-        {{"what", note.what}, {"subject", note.subject}, {"where", note.where}, {"module", note.module}});
+    notes.push_back({{"what", note.what},
+                     {"subject", note.subject},
+                     {"how", note.how},
+                     {"where", note.where},
+                     {"module", note.module}});
   }
   return notes;
 }

@@ -57,8 +57,12 @@ Program fold_constants(Program program, std::span<const at::Tensor> values) {
   };
   for (std::uint32_t i = 0; i < program.tasks.size(); ++i) {
     const Task& task = program.tasks[i];
-    if (folds(task))
-      program.notes.push_back({"folded", task_name(program, TaskId{i}), task.where, task.module});
+    if (!folds(task)) continue;
+    program.notes.push_back({.what = "folded",
+                             .subject = task_name(program, TaskId{i}),
+                             .how = "done once, while recording: nothing but constants goes into it",
+                             .where = task.where,
+                             .module = task.module});
   }
   std::erase_if(program.tasks, folds);
   for (std::size_t b = 0; b < constant.size(); ++b) {

@@ -87,6 +87,7 @@ struct Task {
 struct Note {
   std::string what;     // "folded"
   std::string subject;  // the task it was done to
+  std::string how;      // or why
   std::string where = {}, module = {};
 };
 

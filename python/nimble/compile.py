@@ -186,14 +186,14 @@ class CompiledFunction:
         """Where each signature stands, what was chosen and why. In colour when printed on a terminal."""
         return Explanation(self._compiled.explain())
 
-    def report(self, path: str | os.PathLike, *args, **kwargs) -> None:
+    def report(self, path: str | os.PathLike, /, *args, **kwargs) -> None:
         """Writes a page with the timeline of a replay beside eager's, the task graph and the memory plan.
 
         Measures the schedule for arguments like these, by default for those of the last recording; all state is put
         back, but Python code in the function runs some more times (docs/report.md)."""
         write_page(self._document(args, kwargs), path)
 
-    def trace(self, path: str | os.PathLike, *args, **kwargs) -> None:
+    def trace(self, path: str | os.PathLike, /, *args, **kwargs) -> None:
         """Writes the same timelines as Chrome trace events, for Perfetto (ui.perfetto.dev)."""
         write_trace(self._document(args, kwargs), path)
 

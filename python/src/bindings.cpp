@@ -133,9 +133,7 @@ PYBIND11_MODULE(_C, module) {
       .def("program", &Compiled::program)
       .def("task_graph", &Compiled::task_graph)
       .def("explain", &Compiled::explain)
-      .def("report", py::overload_cast<>(&Compiled::report, py::const_))
-      .def("report", py::overload_cast<const Tensors&, std::int64_t>(&Compiled::report),
-           py::call_guard<py::gil_scoped_release>())
+      .def("report", &Compiled::report, py::call_guard<py::gil_scoped_release>())
       .def("state_before", &Compiled::state_before, py::call_guard<py::gil_scoped_release>());
 
   module.def("is_recording", &is_recording);

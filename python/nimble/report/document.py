@@ -36,13 +36,30 @@ def _with_backward(function: Callable, args: tuple, kwargs: dict, inputs: list[t
     torch.autograd.grad(results, leaves, [torch.ones_like(r) for r in results], allow_unused=True)
 
 
+class _AttributesBefore:
+    """Which attributes and buffers modules had: a forward may set some."""
+
+    def __init__(self, modules: list[torch.nn.Module]):
+        places = [values for module in modules for values in (vars(module), module._buffers)]
+        self._held = [(values, dict(values)) for values in places]
+
+    def restore(self) -> None:
+        for values, before in self._held:
+            for name in [name for name in values if name not in before]:
+                del values[name]
+            for name, value in before.items():
+                if values.get(name) is not value:
+                    values[name] = value
+
+
 @contextlib.contextmanager
-def _undone(state: _C.StateBefore) -> Iterator[None]:
-    optimizers = StatesBefore()
+def _undone(state: _C.StateBefore, modules: list[torch.nn.Module]) -> Iterator[None]:
+    optimizers, attributes = StatesBefore(), _AttributesBefore(modules)
     try:
         with observed_steps(optimizers.keep):
             yield
     finally:
+        attributes.restore()
         optimizers.restore()
         state.restore()
 
@@ -75,6 +92,6 @@ def measured_document(compiled: CompiledFunction, args: tuple, kwargs: dict, *, 
         else:
             function(*args, **kwargs)
 
-    with _undone(state):
+    with _undone(state, modules_reached_by(function)):
         document["eager"] = eager_timeline(run, device)
     return document

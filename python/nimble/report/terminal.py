@@ -46,5 +46,7 @@ class Explanation(str):
     __slots__ = ()
 
     def __str__(self) -> str:
-        plain = self[:]
-        return painted(plain) if wants_colour(sys.stdout) else plain
+        return painted(self[:]) if wants_colour(sys.stdout) else self[:]
+
+    def __format__(self, how: str) -> str:
+        return format(self[:], how)  # part of some other text, which may go anywhere

@@ -38,8 +38,6 @@ def test_the_device_times_each_task_in_the_order_of_the_schedule(branches, strea
     assert all(task["measured"][0] < task["measured"][1] for task in tasks)
     for before, after in [*part["edges"], *part["waits"]]:
         assert tasks[before]["measured"][1] <= tasks[after]["measured"][0]
-    last = max(task["measured"][1] for task in tasks)
-    assert last < 100 * part["replay"]
 
 
 def test_eager_has_a_lane_for_the_host_and_one_for_kernels(branches):

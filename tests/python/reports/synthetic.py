@@ -109,7 +109,13 @@ def synthetic_document(tasks: int, streams: int, seed: int = 0) -> dict:
                 "record_milliseconds": 12.0,
                 "tasks": tasks,
                 "notes": [
-                    {"what": "folded", "subject": "arange#4", "where": "model.py:3 in forward", "module": ""}
+                    {
+                        "what": "folded",
+                        "subject": "arange#4",
+                        "how": "nothing but constants goes into it",
+                        "where": "model.py:3 in forward",
+                        "module": "",
+                    }
                 ],
                 "shown": True,
             },

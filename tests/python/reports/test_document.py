@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 
@@ -198,6 +199,29 @@ def test_a_module_that_trains_has_a_forward_and_a_backward_part():
     assert [part["name"] for part in document["parts"]] == ["forward", "backward"]
     assert "threshold_backward#0" in module_of(document, part=1)
     assert_same([p.grad for p in model.parameters()], before)
+
+
+def test_statistics_and_attributes_of_modules_are_as_they_were():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(4)
+            self.last = None
+
+        def forward(self, x):
+            self.last = self.norm(x)
+            return self.last * 2
+
+    model, x = Counting(), torch.randn(6, 4)
+    fast = nimble.compile(model, tune=0.01)
+    for _ in range(4):
+        fast(x).sum().backward()
+    before, last = copy.deepcopy(model.state_dict()), (model.last, model.last.detach().clone())
+    document = document_of(fast)
+    assert [part["name"] for part in document["parts"]] == ["forward", "backward"]
+    assert_same(model.state_dict(), before)
+    assert model.last is last[0]
+    assert_same(model.last.detach(), last[1])
 
 
 def test_while_a_backward_pass_is_still_to_come_nothing_is_measured(tmp_path):

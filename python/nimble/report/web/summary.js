@@ -13,7 +13,8 @@ function headline() {
     return { title: [title], lead: [first?.reason || why] };
   }
   const calls = report.parts.some((part) => part.name === "backward") ? "forward and backward pass" : "call";
-  const lead = [`One ${calls} with ${shown.signature} takes `, element("strong", {}, duration(replay))];
+  const host = report.parts.some((part) => part.then_on_host) ? "Besides what is left to the host, one" : "One";
+  const lead = [`${host} ${calls} with ${shown.signature} takes `, element("strong", {}, duration(replay))];
   if (!eager) return { title: [element("em", {}, duration(replay)), ` a ${calls}`], lead: [...lead, "."] };
   lead.push(" instead of ", element("strong", {}, duration(eager)), ", with the same results.");
   const ratio = eager / replay;

@@ -77,17 +77,15 @@ function fateOf(signature) {
   }
 }
 
-const MEANINGS = { folded: "done once, while recording: nothing but constants goes into it" };
-
 // What passes did to tasks, the same of the same line once.
 function rowsOfNotes(notes) {
   const operator = (note) => note.subject.replace(/#.*/, "");
-  const groups = Map.groupBy(notes, (note) => [note.what, operator(note), note.where].join("\n"));
+  const groups = Map.groupBy(notes, (note) => [note.what, operator(note), note.how, note.where].join("\n"));
   return [...groups.values()].map((same) => {
     const [note] = same;
     const origin = [note.module, shortLine(note.where)].filter(Boolean).join(" · ");
     return [note.what, element("code", {}, operator(note) + (same.length > 1 ? ` × ${same.length}` : "")),
-      element("span", {}, MEANINGS[note.what] ?? "", element("small", {}, origin))];
+      element("span", {}, note.how, element("small", {}, origin))];
   });
 }
 
