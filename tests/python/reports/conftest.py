@@ -27,7 +27,9 @@ def browser() -> Iterator:
     if chromium is None:
         pytest.skip("no Chromium: install the system's package `chromium`")
     with playwright.sync_playwright() as running:
-        launched = running.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        # Containers often have neither the rights for a sandbox nor much shared memory.
+        options = ["--no-sandbox", "--disable-dev-shm-usage"]
+        launched = running.chromium.launch(executable_path=chromium, args=options)
         yield launched
         launched.close()
 

@@ -16,7 +16,7 @@ function headline() {
   const host = report.parts.some((part) => part.then_on_host) ? "Besides what is left to the host, one" : "One";
   const lead = [`${host} ${calls} with ${shown.signature} takes `, element("strong", {}, duration(replay))];
   if (!eager) return { title: [element("em", {}, duration(replay)), ` a ${calls}`], lead: [...lead, "."] };
-  lead.push(" instead of ", element("strong", {}, duration(eager)), ", with the same results.");
+  lead.push(" instead of ", element("strong", {}, duration(eager)), ".");
   const ratio = eager / replay;
   if (ratio > 1.03) return { title: [element("em", {}, `${significant(ratio)} times`), " as fast as eager"], lead };
   if (ratio > 0.97) return { title: ["As fast as eager"], lead };

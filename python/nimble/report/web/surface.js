@@ -6,6 +6,7 @@ class Surface {
     this.context = canvas.getContext("2d");
     this.draw = draw;
     this.waiting = false;
+    this.letters = new Map();  // by font: how wide one is
     this.width = 0;
     this.height = 0;
     new ResizeObserver(() => this.invalidate()).observe(canvas);
@@ -38,7 +39,9 @@ class Surface {
   // Text that fits into a width, or nothing.
   fittingText(text, x, y, width) {
     if (width < 22) return;
-    const room = Math.floor(width / this.context.measureText("0").width);
+    const { font } = this.context;
+    if (!this.letters.has(font)) this.letters.set(font, this.context.measureText("0").width);
+    const room = Math.floor(width / this.letters.get(font));
     if (room < 3) return;
     this.context.fillText(text.length <= room ? text : `${text.slice(0, room - 1)}…`, x, y);
   }

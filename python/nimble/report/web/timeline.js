@@ -126,6 +126,7 @@ class Timeline {
     const right = left + this.plotWidth;
     const small = row.height < 14;
     let covered = -1;  // the last pixel that this row was drawn to
+    context.font = `11.5px ${theme.mono}`;
     for (let i = index.firstAfter(this.viewport.from); i < index.items.length; ++i) {
       if (index.starts[i] > this.viewport.to) break;
       const item = index.items[i];
@@ -150,7 +151,6 @@ class Timeline {
       }
       if (!small && width > 22) {
         context.fillStyle = text;
-        context.font = `11.5px ${theme.mono}`;
         const name = row.stream === undefined ? item[0].replace(/^aten::/, "") : item.name;
         this.surface.fittingText(name, from + 5, top + height / 2, width - 8);
       }
