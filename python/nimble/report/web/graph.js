@@ -67,7 +67,7 @@ class GraphView {
   layOut() {
     const { part } = selection;
     Object.assign(this, layOutGraph(part));
-    this.scale = 0;
+    this.scale = null;
     const implied = part.dependencies - part.edges.length;
     byId("graph-text").textContent = counted(part.edges.length, "dependency", "dependencies") +
       (implied ? `, without the ${grouped(implied)} that others imply` : "") +
@@ -84,21 +84,25 @@ class GraphView {
     return { low, high };
   }
 
-  // Readable to begin with: the beginning of the program, with as much of its breadth as fits.
+  // To begin with all of it, if its tasks can be told apart; else its beginning, with as much of its breadth as fits.
   begin() {
+    this.fit();
+    if (this.scale[0] * BOX[0] >= 7) return;
     const shown = Math.ceil(this.surface.width / LEVEL);
     const { low, high } = this.extent(this.levels.slice(0, shown).flat());
-    this.scale = Math.max(0.6, Math.min(1, (this.surface.height - 30) / ((high - low + 1) * SLOT)));
+    const scale = Math.max(0.6, Math.min(1, (this.surface.height - 30) / ((high - low + 1) * SLOT)));
+    this.scale = [scale, scale];
     this.left = -24;
-    this.top = ((low + high) / 2) * SLOT * this.scale - this.surface.height / 2;
+    this.top = ((low + high) / 2) * SLOT * scale - this.surface.height / 2;
   }
 
   fit() {
     const { low, high } = this.extent(this.levels.flat());
-    const width = this.levels.length * LEVEL, height = (high - low + 1) * SLOT;
-    this.scale = Math.min(1.2, (this.surface.width - 40) / width, (this.surface.height - 30) / height);
+    const across = Math.min(1, (this.surface.width - 40) / (this.levels.length * LEVEL));
+    const down = Math.min(1, (this.surface.height - 30) / ((high - low + 1) * SLOT));
+    this.scale = [across, down];
     this.left = -20;
-    this.top = ((low + high) / 2) * SLOT * this.scale - this.surface.height / 2;
+    this.top = ((low + high) / 2) * SLOT * down - this.surface.height / 2;
     this.surface.invalidate();
   }
 
@@ -109,10 +113,11 @@ class GraphView {
   }
 
   zoom(factor, x = this.surface.width / 2, y = this.surface.height / 2) {
-    const scale = Math.max(0.004, Math.min(4, this.scale * factor));
-    this.left = ((this.left + x) / this.scale) * scale - x;
-    this.top = ((this.top + y) / this.scale) * scale - y;
-    this.scale = scale;
+    // Where one direction is at its limit already, the other catches up with it.
+    const [across, down] = this.scale.map((scale) => Math.max(0.004, Math.min(2, scale * factor)));
+    this.left = ((this.left + x) / this.scale[0]) * across - x;
+    this.top = ((this.top + y) / this.scale[1]) * down - y;
+    this.scale = [across, down];
     this.surface.invalidate();
   }
 
@@ -125,15 +130,17 @@ class GraphView {
 
   // The middle of the left side of a task's box.
   place(task) {
-    return [this.level[task] * LEVEL * this.scale - this.left, this.slot[task] * SLOT * this.scale - this.top];
+    const [across, down] = this.scale;
+    return [this.level[task] * LEVEL * across - this.left, this.slot[task] * SLOT * down - this.top];
   }
 
   draw(context, width, height) {
     if (!this.scale) this.begin();
     const { part, task: picked, hovered } = selection;
-    const box = BOX.map((side) => side * this.scale);
-    const first = Math.max(0, Math.floor(this.left / (LEVEL * this.scale)) - 1);
-    const last = Math.min(this.levels.length - 1, Math.ceil((this.left + width) / (LEVEL * this.scale)));
+    const [across, down] = this.scale;
+    const box = [BOX[0] * across, BOX[1] * down];
+    const first = Math.max(0, Math.floor(this.left / (LEVEL * across)) - 1);
+    const last = Math.min(this.levels.length - 1, Math.ceil((this.left + width) / (LEVEL * across)));
     const edge = (from, to, strong) => {
       const [x1, y1] = this.place(from), [x2, y2] = this.place(to);
       if (Math.max(y1, y2) < 0 || Math.min(y1, y2) > height) return;
@@ -141,8 +148,8 @@ class GraphView {
       const crosses = part.tasks[from].stream !== part.tasks[to].stream;
       context.strokeStyle = strong ? theme.focus : critical ? theme.critical : theme.faint;
       context.globalAlpha = strong || critical ? 1 : 0.5;
-      context.lineWidth = (strong ? 2.2 : critical ? 2 : 1) * Math.max(0.5, Math.min(1, this.scale * 1.5));
-      context.setLineDash(crosses && this.scale > 0.25 ? [4, 3] : []);
+      context.lineWidth = (strong ? 2.2 : critical ? 2 : 1) * Math.max(0.5, Math.min(1, across * 1.5));
+      context.setLineDash(crosses && across > 0.25 ? [4, 3] : []);
       const bend = Math.max(6, (x2 - x1 - box[0]) / 2);
       context.beginPath();
       context.moveTo(x1 + box[0], y1);
@@ -162,7 +169,7 @@ class GraphView {
       for (const after of part.after[task.index]) edge(task.index, after, true);
     }
     context.setLineDash([]);
-    context.font = `${Math.min(12, 11.5 * this.scale)}px ${theme.mono}`;
+    context.font = `${Math.min(12, 11.5 * down)}px ${theme.mono}`;
     for (let level = first; level <= last; ++level) {
       for (const index of this.levels[level]) {
         const task = part.tasks[index];
@@ -179,9 +186,9 @@ class GraphView {
           context.lineWidth = 2.5;
           context.stroke();
         }
-        if (this.scale > 0.55) {
+        if (down > 0.55) {
           context.fillStyle = theme["task-text"];
-          this.surface.fittingText(task.name, x + 6 * this.scale, y + 0.5, w - 9 * this.scale);
+          this.surface.fittingText(task.name, x + 4, y + 0.5, w - 6);
         }
         context.globalAlpha = 1;
       }
@@ -189,11 +196,12 @@ class GraphView {
   }
 
   at(x, y) {
-    const level = Math.floor((x + this.left) / (LEVEL * this.scale));
+    const [across, down] = this.scale;
+    const level = Math.floor((x + this.left) / (LEVEL * across));
     return (this.levels[level] ?? []).map((index) => selection.part.tasks[index]).find((task) => {
       const [left, middle] = this.place(task.index);
-      return x >= left - 2 && x <= left + Math.max(4, BOX[0] * this.scale) + 2 &&
-        Math.abs(y - middle) <= Math.max(3, (BOX[1] / 2) * this.scale + 2);
+      return x >= left - 2 && x <= left + Math.max(4, BOX[0] * across) + 2 &&
+        Math.abs(y - middle) <= Math.max(3, (BOX[1] / 2) * down + 2);
     }) ?? null;
   }
 
