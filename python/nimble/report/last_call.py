@@ -60,6 +60,6 @@ class LastCall:
             stack.enter_context(torch.inference_mode(self._inference))
             stack.enter_context(torch.set_grad_enabled(self._grad))
             for device, dtype, enabled in self._autocast:
-                if enabled != torch.is_autocast_enabled(device) or enabled:
+                if enabled or torch.is_autocast_enabled(device):
                     stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled))
             yield

@@ -258,6 +258,15 @@ def test_a_report_is_made_under_the_modes_of_the_recording():
     assert len(part["tasks"]) == len(given["tasks"]) == 3
 
 
+def test_a_report_is_made_under_the_autocast_of_the_recording():
+    x = torch.randn(2, 4)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        fast = ready(nn.Linear(4, 4), x)
+    [part] = document_of(fast)["parts"]
+    assert "bf16[2, 4]" in part["tasks"][-1]["outputs"]
+    assert not torch.is_autocast_enabled("cpu")
+
+
 def test_arguments_choose_the_signature():
     block = Block()
     small, large = torch.randn(1, 3, 8, 8), torch.randn(1, 3, 16, 16)
