@@ -9,7 +9,7 @@ import torch
 Span = tuple[float, float]
 
 
-def active_share(run: Callable[[], object], runs: int = 20) -> float | None:
+def active_share(run: Callable[[], object], runs: int = 10) -> float | None:
     """The share of wall time in which at least one kernel runs, from the profiler's kernel records; None where the
     profiler sees none."""
     from torch.profiler import ProfilerActivity, profile

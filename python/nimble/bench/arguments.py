@@ -21,6 +21,7 @@ examples:
   nimble bench --workloads googlenet --batch 1 8 64 --dtype fp32 bf16
   nimble bench --workloads training --systems default --prepare-limit 120 --time-limit 1800
   nimble bench --exhibits                                 the paper's exhibits, its figures beside ours
+  nimble bench --fill docs/benchmarks.md README.md        the tables of pages again from their reports
   nimble bench --draw docs/benchmarks/cuda.json           tables and pictures again from a report
 
 exit status: 0 all rows of eager and Nimble have figures; 1 one of them failed; 2 a wrong command line
@@ -82,6 +83,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default="results", help="of the files in that folder (results)")
     parser.add_argument(
         "--draw", type=Path, metavar="FILE", help="measure nothing: tables and pictures of this report"
+    )
+    parser.add_argument(
+        "--fill",
+        type=Path,
+        nargs="+",
+        metavar="PAGE",
+        help="measure nothing: make the tables of these pages anew",
     )
     parser.add_argument("--list", action="store_true", help="show workloads and systems")
     parser.add_argument(

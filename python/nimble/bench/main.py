@@ -11,6 +11,7 @@ from pathlib import Path
 from nimble.bench import systems, table, workloads
 from nimble.bench.arguments import settings_of
 from nimble.bench.output import Output, read
+from nimble.bench.page import filled
 from nimble.bench.plot import pictures
 from nimble.bench.rows import NOT_REACHED
 from nimble.bench.suite import Suite
@@ -24,6 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
         return show_names(arguments.json)
     if arguments.draw:
         return draw_again(arguments.draw, arguments.out)
+    if arguments.fill:
+        return fill_pages(arguments.fill)
     settings = settings_of(arguments)
     on_gpu = settings.device_name != "cpu"
     command = shlex.join(["nimble", "bench", *arguments.given])
@@ -67,6 +70,13 @@ def draw_again(path: Path, folder: Path) -> int:
     tables.write_text(table.page(report))
     made = pictures(report, folder, path.stem)
     print("written:", ", ".join(map(str, [tables, *made])))
+    return FINE
+
+
+def fill_pages(pages: list[Path]) -> int:
+    for page in pages:
+        page.write_text(filled(page))
+        print("filled:", page)
     return FINE
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from nimble.bench.table import MIB, cells_of, memory_of, trains
+from nimble.bench.table import MIB, cells_of, size_of, trains
 from nimble.packages import need
 
 GREY = "#7d8590"
@@ -39,7 +40,7 @@ def pictures(report: dict, folder: Path, name: str) -> list[Path]:
     ):
         if any(row["system"] != "eager" for row in rows):
             made += save(speed_ups(rows), folder / f"{name}-{kind}-speed")
-            if any(memory_of(row) for row in rows):
+            if any(size_of(row) for row in rows):
                 made += save(memory(rows), folder / f"{name}-{kind}-memory")
             if len({row["batch"] for row in rows}) > 2:
                 made += save(batch_sizes(rows), folder / f"{name}-{kind}-batches")
@@ -62,7 +63,7 @@ def new_axes(width: float, height: float):
     }
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(width, height))
+    figure, axes = pyplot.subplots(figsize=(width, height), layout="constrained")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, axis="x", alpha=0.25, color=GREY, linewidth=0.6)
     axes.set_axisbelow(True)
@@ -86,79 +87,65 @@ def label_of(cell: tuple, several_batches: bool, several_dtypes: bool) -> str:
     return text + (f", {dtype}" if several_dtypes else "")
 
 
-def bars(rows: list[dict], value, spread, title: str, unit: str):
-    """Horizontal bars: a group for each cell, a bar for each system."""
+Spread = tuple[float, float, float]  # low, middle, high
+
+
+def bars(rows: list[dict], value: Callable[[dict], Spread | None], title: str, unit: str):
+    """Horizontal bars: a group for each cell, a bar for each system that has a value, a line from low to high."""
+    rows = [row for row in rows if value(row)]
     cells = cells_of(rows)
-    systems = list(dict.fromkeys(row["system"] for row in rows if row["system"] != "eager"))
     titles = {row["system"]: row["title"] for row in rows}
     several = [len({row[key] for row in rows}) > 1 for key in ("batch", "dtype")]
-    thick = 0.8 / max(1, len(systems))
-    figure, axes = new_axes(9, 1.6 + len(cells) * (0.25 + 0.16 * len(systems)))
-    for number, system in enumerate(systems):
-        places, lengths, below, above = [], [], [], []
-        for place, of_cell in enumerate(cells.values()):
-            row = of_cell.get(system)
-            length = row and value(row, of_cell)
-            if not length:
-                continue
-            low, high = spread(row, of_cell)
-            places.append(place + (number - (len(systems) - 1) / 2) * thick)
-            lengths.append(length)
-            below.append(max(0.0, length - low))
-            above.append(max(0.0, high - length))
-        colour = COLOURS.get(system, OTHERS[number % len(OTHERS)])
-        errors = {"ecolor": GREY, "elinewidth": 0.9, "capsize": 1.6}
+    thick = 0.8 / len(titles)
+    figure, axes = new_axes(9, 1.6 + len(cells) * (0.25 + 0.16 * len(titles)))
+    for number, (system, label) in enumerate(titles.items()):
+        found = {place: value(of[system]) for place, of in enumerate(cells.values()) if system in of}
+        places = [place + (number - (len(titles) - 1) / 2) * thick for place in found]
+        low, middle, high = zip(*found.values(), strict=True)
+        below = [m - v for m, v in zip(middle, low, strict=True)]
+        above = [v - m for m, v in zip(middle, high, strict=True)]
         axes.barh(
             places,
-            lengths,
+            middle,
             thick * 0.92,
-            xerr=[below, above],
-            color=colour,
-            label=titles[system],
-            error_kw=errors,
+            xerr=[below, above] if low != high else None,
+            color=COLOURS.get(system, OTHERS[number % len(OTHERS)]),
+            label=label,
+            error_kw={"ecolor": GREY, "elinewidth": 0.9, "capsize": 1.6},
         )
-        for place, length, over in zip(places, lengths, above, strict=True):
-            axes.annotate(
-                f"{length:.1f}" if length >= 10 else f"{length:.2f}",
-                (length + over, place),
-                xytext=(3, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=7,
-            )
+        for place, length, end in zip(places, middle, high, strict=True):
+            text = f"{length:.1f}" if length >= 10 else f"{length:.2f}"
+            options = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "fontsize": 7}
+            axes.annotate(text, (end, place), **options)
     axes.set_yticks(range(len(cells)), [label_of(cell, *several) for cell in cells])
     axes.invert_yaxis()
     axes.set_xlabel(unit)
     axes.set_title(title, loc="left", fontsize=11)
-    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.margins(x=0.08, y=0.01)
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=3)
     return figure, axes
 
 
 def speed_ups(rows: list[dict]):
-    def value(row: dict, _: dict) -> float | None:
-        return row.get("over_eager")
-
-    def spread(row: dict, _: dict) -> tuple[float, float]:
+    def value(row: dict) -> Spread | None:
+        if row["system"] == "eager" or "over_eager" not in row:
+            return None
         timing = row["timing"]
         eager = row["over_eager"] * timing["median"]
-        return eager / timing["p95"], eager / timing["p5"]
+        return eager / timing["p95"], row["over_eager"], eager / timing["p5"]
 
     title = "How many times as fast as eager PyTorch (lines: 5th to 95th percentile of the runs)"
-    figure, axes = bars(rows, value, spread, title, "× eager")
+    figure, axes = bars(rows, value, title, "× eager")
     axes.axvline(1, color=GREY, linewidth=1, linestyle="--")
     return figure
 
 
 def memory(rows: list[dict]):
-    def value(row: dict, _: dict) -> float | None:
-        size = memory_of(row) if not trains(row) else row.get("memory", {}).get("steady")
-        return size / MIB if size else None
+    def value(row: dict) -> Spread | None:
+        size = size_of(row)
+        return (size / MIB,) * 3 if size else None
 
-    def no_spread(row: dict, of_cell: dict) -> tuple[float, float]:
-        size = value(row, of_cell)
-        return size, size
-
-    return bars(rows, value, no_spread, "Device memory", "MiB")[0]
+    return bars(rows, value, "Device memory", "MiB")[0]
 
 
 def batch_sizes(rows: list[dict]):
@@ -167,20 +154,23 @@ def batch_sizes(rows: list[dict]):
     for row in rows:
         if row["system"] in ("eager", "nimble"):
             lines.setdefault((row["workload"], row["dtype"], row["system"]), []).append(row)
-    workloads = list(dict.fromkeys(workload for workload, _, _ in lines))
+    kinds = list(dict.fromkeys((workload, dtype) for workload, dtype, _ in lines))
     colours = [*COLOURS.values()][1:]
     for (workload, dtype, system), points in lines.items():
         points.sort(key=lambda row: row["batch"])
         axes.plot(
             [row["batch"] for row in points],
             [row["batch"] / row["timing"]["median"] * 1e3 for row in points],
-            color=colours[workloads.index(workload) % len(colours)],
+            color=colours[kinds.index((workload, dtype)) % len(colours)],
             linestyle="--" if system == "eager" else "-",
             marker=".",
             label=f"{workload.removeprefix('training/')} {dtype}, {points[0]['title']}",
         )
+    sizes = sorted({row["batch"] for row in rows})
     axes.set(xscale="log", yscale="log", xlabel="batch size", ylabel="examples a second")
-    axes.xaxis.set_major_formatter("{x:.0f}")
+    axes.set_xticks(sizes, map(str, sizes))
+    axes.minorticks_off()
+    axes.grid(True, axis="y", alpha=0.25, color=GREY, linewidth=0.6)
     axes.set_title("Throughput by batch size (dashed: eager)", loc="left", fontsize=11)
-    axes.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=2)
     return figure

@@ -86,10 +86,25 @@ def summary(report: dict) -> str:
     return markdown(head, lines)
 
 
-def memory_of(row: dict) -> int | None:
-    """What a system owns, where it says so (a graph its pool, Nimble its arena, inputs, results and workspaces); else
-    what PyTorch had to reserve for it."""
-    return row.get("owned_bytes") or row.get("memory", {}).get("steady")
+def headline(report: dict) -> str:
+    """What a reader wants first: eager, the graph that PyTorch itself can make, Nimble."""
+    lines = []
+    for (workload, _, _), systems in cells_of(report["rows"]).items():
+        times = [median(systems.get(name)) for name in ("eager", "cuda-graph", "nimble")]
+        streams = systems.get("nimble", {}).get("stats", {}).get("streams", NONE)
+        ratios = [ratio(times[0], times[2]), ratio(times[1], times[2])]
+        figures = [milliseconds(time) if time else NONE for time in times]
+        lines.append([workload.removeprefix("training/"), *figures, *ratios, str(streams)])
+    head = ["model", "eager ms", "one-stream CUDA graph ms", "Nimble ms", "× eager", "× graph", "streams"]
+    return markdown(head, lines)
+
+
+def size_of(row: dict) -> int | None:
+    """Device memory: what a system owns, where it says so (a graph its pool, Nimble its arena, inputs, results and
+    workspaces); else what PyTorch had to reserve for it. In training everybody has weights, gradients and momentum of
+    their own, so that only the whole can be compared."""
+    reserved = row.get("memory", {}).get("steady")
+    return reserved if trains(row) else row.get("owned_bytes") or reserved
 
 
 def trains(row: dict) -> bool:
@@ -100,9 +115,7 @@ def figures(row: dict, systems: dict[str, dict]) -> list[str]:
     if "timing" not in row:
         return [row["title"], row.get("failed", NONE), *[NONE] * (len(COLUMNS) - 2)]
     timing, stats = row["timing"], row.get("stats", {})
-    # In training everybody has weights, gradients and momentum of their own: only the whole can be compared.
-    size = (lambda r: r.get("memory", {}).get("steady")) if trains(row) else memory_of
-    memory, of_eager = size(row), size(systems.get("eager", {}))
+    memory, of_eager = size_of(row), size_of(systems["eager"]) if "eager" in systems else None
     preparing = row.get("memory", {}).get("preparing")
     spread = f"{milliseconds(timing['p5'])}–{milliseconds(timing['p95'])}, {timing['runs']}"
     return [
@@ -145,7 +158,8 @@ def host_time(report: dict) -> str:
     return (
         f"From C++ one call of {host['kernels']} small kernels keeps the host busy for "
         f"{host['call_microseconds']:.1f} µs ({host['call_with_shared_results_microseconds']:.1f} µs if results may "
-        f"be overwritten by the next call), a bare cudaGraphLaunch of them for {host['graph_launch_microseconds']:.1f} µs.\n"
+        f"be overwritten by the next call), a bare cudaGraphLaunch of them for "
+        f"{host['graph_launch_microseconds']:.1f} µs.\n"
     )
 
 

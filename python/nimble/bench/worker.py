@@ -24,6 +24,7 @@ from nimble.bench.machine import clocks
 from nimble.bench.measure import host_microseconds, time_in_turn
 from nimble.bench.workloads import Inference
 
+PROFILED = ("eager", "cuda-graph", "nimble")
 HOST_TIME_LIMIT_MS = 200  # calls that take longer keep the host busy by themselves
 
 
@@ -103,10 +104,16 @@ def measure(job: Job, entrants: list[Entrant], pipe: Pipe) -> None:
             pipe.say(system=entrant.system.name, row={"host_microseconds": host_microseconds(entrant.run)})
     if job.profile:
         pipe.say(doing="profiling")
-        for entrant in entrants:
+        for entrant in worth_profiling(entrants):
             share = active_share(entrant.run)
             if share is not None:
                 pipe.say(system=entrant.system.name, row={"active_share": share})
+
+
+def worth_profiling(entrants: list[Entrant]) -> list[Entrant]:
+    """A compiler, or those whom the exhibits compare; of variants the profiler has nothing new to tell."""
+    compilers = [entrant for entrant in entrants if entrant.system.own_process]
+    return compilers or [entrant for entrant in entrants if entrant.system.name in PROFILED]
 
 
 def main() -> None:
@@ -114,6 +121,8 @@ def main() -> None:
     pipe = Pipe()
     go = watch_parent()
     use_settings(job.deterministic)
+    if job.device.index:
+        torch.cuda.set_device(job.device)  # for what asks for no device: streams, memory, captures
     without_autograd = isinstance(job.workload, Inference)
     with torch.inference_mode(without_autograd):
         entrants = prepare_all(job, pipe)

@@ -131,6 +131,7 @@ def load(name: str, arguments: argparse.Namespace, device: torch.device) -> Mode
         torch.manual_seed(0)
         if separator and path.endswith(".py"):
             library, (module, inputs) = "file", from_file(Path(path), function)
+            name = f"{Path(path).name}:{function}"
         else:
             library, short = find_library(name)
             module, inputs = LIBRARIES[library][1](short, arguments.batch)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 from bench.reports import report
 from nimble.bench import exhibits, table
 from nimble.bench.output import read
+from nimble.bench.page import filled
 from nimble.bench.plot import pictures
 from nimble.cli import main
 from nimble.exit_codes import WrongInput
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def cells(text: str, first: str) -> list[str]:
@@ -116,6 +120,58 @@ def test_a_report_can_be_drawn_again(tmp_path, capsys):
     assert (tmp_path / "new/old.md").read_text() == table.page(report())
     assert (tmp_path / "new/old-inference-speed.svg").exists()
     assert "old.md" in capsys.readouterr().out
+
+
+PAGE = """# A page
+
+<!-- nimble bench: data/net.json headline batch=1 -->
+old figures
+<!-- end -->
+
+and more
+"""
+
+
+@pytest.fixture
+def page(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/net.json").write_text(json.dumps(report()))
+    path = tmp_path / "page.md"
+    path.write_text(PAGE)
+    return path
+
+
+def test_the_tables_of_a_page_come_from_its_data(page, capsys):
+    assert main(["bench", "--fill", str(page)]) == 0
+    text = page.read_text()
+    assert cells(text, "nasnet_a_mobile") == [
+        "nasnet_a_mobile",
+        "20.00",
+        "2.500",
+        "1.000",
+        "20.00",
+        "2.50",
+        "8",
+    ]
+    assert "old figures" not in text and "resnet50" not in text
+    assert text.startswith("# A page") and text.endswith("and more\n")
+    assert filled(page) == text  # a second time changes nothing
+
+
+@pytest.mark.parametrize(
+    ("wrong", "advice"), [("headlin", "did you mean headline"), ("headline speed=3", "batch=")]
+)
+def test_a_table_that_cannot_be_made_is_refused(page, wrong, advice, capsys):
+    page.write_text(PAGE.replace("headline batch=1", wrong))
+    assert main(["bench", "--fill", str(page)]) == 2
+    assert advice in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.stem
+)
+def test_the_figures_of_our_pages_are_those_of_their_data(page):
+    assert page.read_text() == filled(page), "run `nimble bench --fill` with this page"
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "no JSON", '{"format": "nimble-bench", "version": 99}'])
