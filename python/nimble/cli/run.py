@@ -115,7 +115,7 @@ def run_model(model: Model, arguments: argparse.Namespace, say: Callable[[str], 
 
 def show(rows: list[dict], arguments: argparse.Namespace) -> None:
     console = Console()
-    console.width = max(console.width, 130)  # the whole table, also where the terminal is narrow or none
+    console.width = max(console.width, 240)  # the whole table, also where the terminal is narrow or none
     table = Table(
         title=f"milliseconds, batch {arguments.batch}, {arguments.dtype}, on {rows[0]['device']}",
         caption="medians of interleaved runs; MiB: the arena, of what it takes without planning",
