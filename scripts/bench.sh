@@ -17,7 +17,7 @@ case $name in
   cuda) suite --name cuda --device cuda --workloads inference "$@" ;;
   train) suite --name train --device cuda --workloads training "$@" ;;
   all)
-    suite --name results --device cuda --workloads inference training --exhibits --systems default "$@"
+    suite --name results --device cuda --workloads inference training --exhibits --systems default ablations "$@"
     suite --name half --device cuda --workloads inference --systems exact --dtype fp16 bf16 "$@"
     suite --name batches --device cuda --workloads resnet50 googlenet nasnet_a_mobile --systems exact \
       --batch 1 2 4 8 16 32 64 "$@"

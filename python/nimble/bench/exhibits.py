@@ -16,6 +16,7 @@ def page(report: dict) -> str:
         multi_stream(report),
         training(report),
         preparation(report),
+        ablations(report),
     ]
     return "\n".join(parts)
 
@@ -118,6 +119,21 @@ def preparation(report: dict) -> str:
         )
     head = ["network", "cuDNN's search s", "Nimble s"]
     return "## Preparation\n\n" + markdown(head, rows)
+
+
+def ablations(report: dict) -> str:
+    """How much longer it takes without each part."""
+    variants = {
+        row["system"]: row["title"]
+        for row in report["rows"]
+        if row["system"].startswith("nimble-") and "timing" in row
+    }
+    rows = []
+    for cell, systems in cells_of(report["rows"]).items():
+        whole = median(systems.get("nimble"))
+        rows.append([name_of(cell), *(ratio(median(systems.get(name)), whole) for name in variants)])
+    head = ["network", *variants.values()]
+    return "## Without each part: times the whole's time\n\n" + markdown(head, rows)
 
 
 def seconds(value: float | None) -> str:

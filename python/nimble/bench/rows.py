@@ -42,11 +42,14 @@ class Rows:
         if "timing" in found:
             row.pop("failed", None)
 
+    def is_open(self, cell: Cell, system_name: str) -> bool:
+        """Neither timed nor failed so far."""
+        return self.by_key[key_of(cell, system_name)].get("failed") == NOT_REACHED
+
     def fail(self, cell: Cell, system_name: str, reason: str) -> None:
         """The first reason counts, and none once there are figures."""
-        row = self.by_key[key_of(cell, system_name)]
-        if row.get("failed") == NOT_REACHED:
-            row["failed"] = reason
+        if self.is_open(cell, system_name):
+            self.by_key[key_of(cell, system_name)]["failed"] = reason
 
 
 def key_of(cell: Cell, system_name: str) -> Key:

@@ -71,14 +71,14 @@ class Suite:
         names = tuple(dict.fromkeys(["eager", *(system.name for system in systems)]))
         settings = self.settings
         return Job(
-            cell.workload.name,
-            cell.batch,
-            cell.dtype_name,
-            settings.device_name,
-            names,
-            settings.amount,
-            settings.profile,
-            settings.deterministic,
+            workload_name=cell.workload.name,
+            batch=cell.batch,
+            dtype_name=cell.dtype_name,
+            device_name=settings.device_name,
+            system_names=names,
+            amount=settings.amount,
+            profile=settings.profile,
+            deterministic=settings.deterministic,
         )
 
     def run_job(self, cell: Cell, systems: list[System]) -> None:
@@ -103,7 +103,8 @@ class Suite:
             ready = []
             for system in systems:
                 patience = start + self.settings.prepare_limit - time.monotonic()
-                if self.listen(children[system.name], cell, [system], "ready", patience):
+                came = self.listen(children[system.name], cell, [system], "ready", patience)
+                if came and self.rows.is_open(cell, system.name):
                     ready.append(system)
                 else:
                     children[system.name].end()  # its processor time is wanted by the others

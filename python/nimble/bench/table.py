@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import compress
 
 MIB = 2**20
 NONE = "–"
@@ -141,13 +142,23 @@ def over_graph(row: dict, systems: dict[str, dict]) -> str:
 
 
 def details(report: dict) -> str:
+    """A table for each cell, without the columns in which nobody has a figure."""
+    lines = {
+        cell: [figures(row, systems) for row in systems.values()]
+        for cell, systems in cells_of(report["rows"]).items()
+    }
+    used = [
+        any(line[n] != NONE for of_cell in lines.values() for line in of_cell) for n in range(len(COLUMNS))
+    ]
     parts = []
     for (workload, batch, dtype), systems in cells_of(report["rows"]).items():
         parts.append(f"### {workload}, batch {batch}, {dtype}\n")
-        parts.append(markdown(COLUMNS, (figures(row, systems) for row in systems.values())))
-        first_run = systems.get("eager", {}).get("first_run_seconds")
-        if first_run:
-            parts.append(f"Eager's first run, in which cuDNN searches its kernels: {first_run:.2f} s.\n")
+        rows = (compress(line, used) for line in lines[workload, batch, dtype])
+        parts.append(markdown(compress(COLUMNS, used), rows))
+        eager = systems.get("eager", {})
+        if "first_run_seconds" in eager and eager["device"] != "cpu":
+            seconds = eager["first_run_seconds"]
+            parts.append(f"Eager's first run, in which cuDNN searches its kernels: {seconds:.2f} s.\n")
     return "\n".join(parts)
 
 

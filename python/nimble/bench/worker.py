@@ -45,9 +45,9 @@ def watch_parent() -> threading.Event:
     go = threading.Event()
 
     def watch() -> None:
-        if sys.stdin.readline():
+        # Not sys.stdin, whose lock this thread would hold when the interpreter ends.
+        while os.read(0, 1):
             go.set()
-        sys.stdin.read()
         os.killpg(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()

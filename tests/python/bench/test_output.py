@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from bench.reports import report
+from bench.reports import report, row, timing
 from nimble.bench import exhibits, table
 from nimble.bench.output import read
 from nimble.bench.page import filled
@@ -74,8 +74,15 @@ def test_the_details_have_every_figure(name, value):
     assert column(table.details(report()), "Nimble", name) == value
 
 
+def test_columns_without_any_figure_are_left_out():
+    on_cpu = [row("add_one", "eager", "eager", timing=timing(1.0), over_eager=1.0, answer="itself")]
+    head = table.details({"rows": on_cpu}).splitlines()[2]
+    assert head == "| system | ms (p5–p95, runs) | × eager | answer |"
+
+
 def test_memory_of_training_is_everything_against_eagers():
-    training = table.details({"rows": [row for row in report()["rows"] if "training" in row["workload"]]})
+    rows = [each for each in report()["rows"] if "training" in each["workload"]]
+    training = table.details({"rows": rows})
     assert column(training, "Nimble", "memory MiB") == "200.0"
     assert column(training, "Nimble", "of eager's") == "0.50"
 
@@ -97,6 +104,8 @@ def test_exhibits_put_the_papers_figures_beside_ours():
     assert "3.61 in the paper, 6.00 here" in page
     many_streams = page[page.index("## Many streams") :]
     assert cells(many_streams, "nasnet_a_mobile, batch 1, fp32")[1:] == ["2.40", "8", "15", "15"]
+    ablations = page[page.index("## Without each part") :]
+    assert column(ablations, "nasnet_a_mobile, batch 1, fp32", "Nimble, one stream") == "2.40"
 
 
 def test_pictures_come_as_svg_and_png_with_every_system_in_the_legend(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -126,6 +127,47 @@ def test_a_compiler_that_takes_too_long_is_ended(tmp_path):
     assert "not ready after" in rows_of(tmp_path)["add_one", "openvino"]["failed"]
     assert time.monotonic() - start < 300
     assert "timing" in rows_of(tmp_path)["add_one", "eager"]
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of running processes whose environment names this folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(folder).encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:  # gone meanwhile, or another user's
+            continue
+    return found
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_an_interrupted_run_loses_nothing_and_leaves_no_process(tmp_path, sent, status):
+    slow = tmp_path / "packages/openvino"
+    slow.mkdir(parents=True)
+    (slow / "__init__.py").write_text("import time\ntime.sleep(600)\n")
+    command = [sys.executable, "-m", "nimble.bench", "--device", "cpu", "--quick", "--out", str(tmp_path)]
+    process = subprocess.Popen(
+        [*command, "--workloads", "add_one", "--systems", "openvino"],
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join([str(slow.parent), *(each for each in sys.path if each)])},
+    )
+    wait_until(
+        lambda: (tmp_path / "results.json").exists() and "timing" in rows_of(tmp_path)["add_one", "eager"]
+    )
+    process.send_signal(sent)
+    assert process.wait(timeout=60) == status
+    rows = rows_of(tmp_path)
+    assert rows["add_one", "eager"]["timing"]["runs"] > 0
+    assert rows["add_one", "openvino"]["failed"] == "not reached"
+    wait_until(lambda: not processes_of(slow.parent))
+
+
+def wait_until(holds, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.2)
 
 
 def test_what_is_not_reached_in_time_gets_a_row_that_says_so(tmp_path):
