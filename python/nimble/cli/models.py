@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import nimble
 from nimble.bench.arguments import positive
 from nimble.bench.job import DTYPES
 from nimble.bench.workloads import WORKLOADS, Inference
@@ -44,6 +45,31 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=positive, default=1, metavar="N", help="batch size (1)")
     parser.add_argument("--dtype", choices=DTYPES, default="fp32", help="precision (fp32)")
     parser.add_argument("--device", help="cpu, cuda or cuda:N (a GPU where there is one)")
+
+
+def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--streams", metavar="N", help="how many streams: a number, max, or auto (measured)")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other option of nimble.compile, as tune=0 or memory=apart; may be given again",
+    )
+
+
+def compiled(module: Callable[..., Any], arguments: argparse.Namespace) -> Callable[..., Any]:
+    """With the options of the command line; whatever falls back to eager raises."""
+    options = {"streams": arguments.streams} if arguments.streams else {}
+    for given in arguments.option:
+        name, separator, value = given.partition("=")
+        if not separator:
+            raise WrongInput(f"--option takes NAME=VALUE, not {given!r}")
+        options[name] = value
+    try:
+        return nimble.compile(module, **({"strict": True} | options))
+    except (TypeError, ValueError) as error:
+        raise WrongInput(str(error)) from None
 
 
 # Of each library: its names, and how a model of that name and its inputs are made.

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import torch
 
-import nimble
 from nimble.bench.arguments import checked_device, default_device
-from nimble.cli.models import add_model_arguments, load
+from nimble.cli.models import add_compile_arguments, add_model_arguments, compiled, load
 from nimble.exit_codes import FINE
 from nimble.progress import progress_bar
 
@@ -29,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("model", metavar="MODEL", help="a name, or file.py:function")
     add_model_arguments(parser)
+    add_compile_arguments(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="(the model's name with .html)")
     parser.add_argument("--json", action="store_true", help="only JSON on standard output")
 
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         bar.say("recording, planning, checking")
         for _ in range(2):  # kernels are chosen and caches filled
             model.module(*model.inputs)
-        fast = nimble.compile(model.module, strict=True).prepare(*model.inputs)
+        fast = compiled(model.module, arguments).prepare(*model.inputs)
         bar.say("measuring tasks, writing the page")
         fast.report(str(path))
     if arguments.json:

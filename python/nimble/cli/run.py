@@ -15,13 +15,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-import nimble
 from nimble.bench.arguments import checked_device, default_device, positive_seconds
 from nimble.bench.check import compare
 from nimble.bench.job import DTYPES
 from nimble.bench.machine import machine
 from nimble.bench.measure import Amount, time_in_turn
-from nimble.cli.models import Model, add_model_arguments, load
+from nimble.cli.models import Model, add_compile_arguments, add_model_arguments, compiled, load
 from nimble.exit_codes import FINE
 from nimble.progress import progress_bar
 
@@ -32,6 +31,7 @@ examples:
   nimble run                                     five networks
   nimble run resnet50                            of torchvision, with random weights
   nimble run timm:resnet18 --batch 8 --dtype bf16
+  nimble run googlenet --streams 4 --option tune=0
   nimble run bert --report bert.html             of transformers, with its default configuration
   nimble run my_model.py:make --weights w.pt     make() returns a model, or a model and its inputs
   nimble run mobilenet_v2 --json                 only JSON on standard output
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=positive_seconds, default=2.0, metavar="S", help="of timing for each (2)"
     )
-    parser.add_argument("--streams", metavar="N", help="how many streams: a number, max, or auto (measured)")
+    add_compile_arguments(parser)
     parser.add_argument(
         "--report", type=Path, metavar="FILE", help="write the report of the last model there (HTML)"
     )
@@ -78,14 +78,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def run_model(model: Model, arguments: argparse.Namespace, say: Callable[[str], None]) -> dict:
-    options = {"streams": arguments.streams} if arguments.streams else {}
     module, inputs = model.module, model.inputs
     with torch.inference_mode():
         say("running eagerly")
         for _ in range(2):  # kernels are chosen and caches filled, for eager and so for what is recorded
             expected = module(*inputs)
         say("recording, planning, checking")
-        fast = nimble.compile(module, strict=True, **options)
+        fast = compiled(module, arguments)
         start = time.perf_counter()
         fast.prepare(*inputs)
         prepare_seconds = time.perf_counter() - start

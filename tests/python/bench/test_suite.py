@@ -190,6 +190,25 @@ def test_groups_of_systems():
     assert {"nimble-one-stream", "nimble"} <= set(GROUPS["ablations"])
 
 
+@pytest.mark.parametrize(
+    ("by_default", "expected"),
+    [
+        (False, {"nimble-rewrites": "default", "nimble-no-fold": ["pack"], "nimble-no-pack": ["fold"]}),
+        (True, {"nimble-no-rewrites": "none", "nimble-no-fold": ["pack"], "nimble-no-pack": ["fold"]}),
+    ],
+)
+def test_each_rewrite_can_be_left_out(monkeypatch, by_default, expected):
+    from nimble.bench.systems import nimble as ours
+
+    asked = {}
+    monkeypatch.setattr(ours, "infer", lambda **options: options["rewrites"])
+    for variant in ours.rewrite_variants(["fold", "pack"], by_default):
+        asked[variant.name] = variant.infer
+        assert variant.exact == (variant.infer == "none")
+    assert asked == expected
+    assert ours.rewrite_variants([], by_default) == []
+
+
 def test_an_unknown_system_is_answered_with_the_nearest():
     with pytest.raises(UnknownName, match="torch-compile"):
         chosen(["torch-compil"])

@@ -49,6 +49,20 @@ def test_the_number_of_streams_is_a_choice(model_file, capsys):
     assert report_of(capsys)["rows"][0]["stats"]["streams"] == 1
 
 
+def test_any_option_of_compile_can_be_given(model_file, capsys):
+    assert run(f"{model_file}:perceptron", "--option", "memory=apart", "--option", "tune=0", "--json") == 0
+    stats = report_of(capsys)["rows"][0]["stats"]
+    assert stats["arena_bytes"] >= stats["allocated_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"), [("strems=1", "streams"), ("streams=-1", "streams"), ("tune", "NAME=VALUE")]
+)
+def test_a_wrong_option_is_refused_by_name(model_file, option, advice, capsys):
+    assert run(f"{model_file}:perceptron", "--option", option) == 2
+    assert advice in capsys.readouterr().err
+
+
 def test_weights_come_from_a_file(model_file, tmp_path, capsys):
     weights = torch.nn.Sequential(
         torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2)
@@ -132,18 +146,33 @@ def test_a_name_that_a_missing_package_may_have_says_so(monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("name", "library"),
-    [("mobilenet_v3_small", "bench"), ("squeezenet1_1", "torchvision"), ("test_vit", "timm")],
+    [
+        ("nasnet_a_mobile", "bench"),
+        ("squeezenet1_1", "torchvision"),
+        ("test_vit", "timm"),
+        ("torchvision:resnet50", "torchvision"),
+        ("bert", "transformers"),
+    ],
 )
-def test_names_of_all_libraries_are_known(name, library, capsys):
-    pytest.importorskip("timm" if library == "timm" else "torchvision")
+def test_names_of_all_libraries_are_known(name, library):
+    if library != "bench":
+        pytest.importorskip(library)
+    assert models.find_library(name) == (library, name.rpartition(":")[2])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "timm:test_vit",
+        pytest.param("mobilenet_v3_small", marks=pytest.mark.full),
+        pytest.param("torchvision:squeezenet1_1", marks=pytest.mark.full),
+        pytest.param("transformers:distilbert", marks=pytest.mark.full),
+    ],
+)
+def test_models_of_libraries_run(name, capsys):
+    pytest.importorskip("timm")
     assert run(name, "--json") == 0
-    (row,) = report_of(capsys)["rows"]
-    assert (row["from"], row["answer"]) == (library, "same bits")
-
-
-def test_a_model_type_of_transformers_is_known():
-    pytest.importorskip("transformers")
-    assert models.find_library("bert") == ("transformers", "bert")
+    assert report_of(capsys)["rows"][0]["answer"] == "same bits"
 
 
 def test_a_model_that_is_too_large_is_refused_before_it_is_made(capsys):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from torch import nn
 
 import nimble
+from nimble import _C
 from nimble.bench.systems.kinds import Inputs, Ready, System
 from nimble.bench.workloads.kinds import Program
 
@@ -40,36 +41,41 @@ def train(**options) -> Callable[[Program], Ready]:
     return prepare
 
 
-def system(name: str, title: str, exact: bool, by_default: bool = True, **options) -> System:
-    return System(name, title, infer(**options), train(**options), exact=exact, by_default=by_default)
+def system(name: str, title: str, rewritten: bool = False, by_default: bool = True, **options) -> System:
+    """Rewritten programs compute otherwise than eager, so that their bits may differ."""
+    return System(name, title, infer(**options), train(**options), exact=not rewritten, by_default=by_default)
 
 
-def rewrite_names() -> list[str]:
-    """None where this build rewrites nothing."""
-    return list(nimble.rewrites()) if hasattr(nimble, "rewrites") else []
-
-
-def without_rewrites(names: list[str]) -> list[System]:
-    """Without any, whose answers have eager's bits, and without each."""
+def rewrite_variants(names: list[str], by_default: bool) -> list[System]:
+    """With all rewrites, without any, whichever is not the default; and without each."""
     if not names:
         return []
-    found = [system("nimble-no-rewrites", "Nimble, no rewrites", exact=True, rewrites="none")]
+    found = [
+        system("nimble-no-rewrites", "Nimble, no rewrites", rewrites="none")
+        if by_default
+        else system("nimble-rewrites", "Nimble, rewritten", rewritten=True, rewrites="default")
+    ]
     for name in names:
         others = [other for other in names if other != name]
-        title = f"Nimble without {name}"
-        found.append(system(f"nimble-no-{name}", title, exact=False, by_default=False, rewrites=others))
+        title = f"Nimble, rewritten but for {name}"
+        found.append(system(f"nimble-no-{name}", title, rewritten=True, by_default=False, rewrites=others))
     return found
 
 
+REWRITES = (
+    list(nimble.rewrites()) if hasattr(nimble, "rewrites") else []
+)  # none where this build rewrites nothing
+REWRITTEN = getattr(_C, "DEFAULT_REWRITES", "none") != "none"
+
 SYSTEMS = [
-    system("nimble-one-stream", "Nimble, one stream", exact=not rewrite_names(), streams=1),
-    system("nimble", "Nimble", exact=not rewrite_names()),
+    system("nimble-one-stream", "Nimble, one stream", rewritten=REWRITTEN, streams=1),
+    system("nimble", "Nimble", rewritten=REWRITTEN),
     system(
         "nimble-unshared-memory",
         "Nimble, no memory shared",
-        exact=not rewrite_names(),
+        rewritten=REWRITTEN,
         by_default=False,
         memory="apart",
     ),
-    *without_rewrites(rewrite_names()),
+    *rewrite_variants(REWRITES, REWRITTEN),
 ]
