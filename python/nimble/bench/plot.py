@@ -40,7 +40,7 @@ def pictures(report: dict, folder: Path, name: str) -> list[Path]:
     ):
         if any(row["system"] != "eager" for row in rows):
             made += save(speed_ups(rows), folder / f"{name}-{kind}-speed")
-            if any(size_of(row) for row in rows):
+            if any(size_of(row) for row in rows if row["device"] != "cpu"):
                 made += save(memory(rows), folder / f"{name}-{kind}-memory")
             if len({row["batch"] for row in rows}) > 2:
                 made += save(batch_sizes(rows), folder / f"{name}-{kind}-batches")

@@ -122,6 +122,17 @@ def test_pictures_come_as_svg_and_png_with_every_system_in_the_legend(tmp_path):
     assert (tmp_path / "net-inference-speed.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_there_is_no_picture_of_device_memory_without_a_device(tmp_path):
+    pytest.importorskip("matplotlib")
+    on_cpu = report()
+    for each in on_cpu["rows"]:
+        each["device"] = "cpu"
+    assert {path.stem for path in pictures(on_cpu, tmp_path, "net")} == {
+        "net-inference-speed",
+        "net-training-speed",
+    }
+
+
 def test_a_report_can_be_drawn_again(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     (tmp_path / "old.json").write_text(json.dumps(report()))
