@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--deterministic", action="store_true", help="cuDNN's deterministic kernels, for everybody"
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("build/benchmarks"), metavar="DIR", help="(build/benchmarks)"
+        "--out", type=Path, default=Path("nimble-bench"), metavar="DIR", help="(nimble-bench)"
     )
     parser.add_argument("--name", default="results", help="of the files in that folder (results)")
     parser.add_argument(

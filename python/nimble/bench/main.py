@@ -40,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(output.report, indent=1))
     else:
         print(table.summary(output.report))
+        print(table.means(output.report))
         for row in rows:
             if "failed" in row:
                 print(

@@ -23,6 +23,7 @@ KINDS = {
     "details": table.details,
     "facts": table.facts,
     "host-time": table.host_time,
+    "means": table.means,
     "exhibits": exhibits.page,
 }
 

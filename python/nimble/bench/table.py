@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from itertools import compress
 
@@ -31,7 +32,9 @@ COLUMNS = (
     "syncs",
     "memory MiB",
     "of eager's",
+    "unshared MiB",
     "prepared s",
+    "recorded, planned ms",
     "while preparing MiB",
     "host µs",
     "answer",
@@ -87,6 +90,20 @@ def summary(report: dict) -> str:
     return markdown(head, lines)
 
 
+def means(report: dict) -> str:
+    """Geometric means of Nimble's speed-ups."""
+    parts = []
+    for kind, training in (("inference", False), ("training", True)):
+        found = [
+            math.log(row["over_eager"])
+            for row in report["rows"]
+            if row["system"] == "nimble" and "over_eager" in row and trains(row) == training
+        ]
+        if len(found) > 1:
+            parts.append(f"{math.exp(sum(found) / len(found)):.2f} in {kind}")
+    return f"Geometric mean of Nimble's speed-ups over eager: {', '.join(parts)}.\n" if parts else ""
+
+
 def headline(report: dict) -> str:
     """What a reader wants first: eager, the graph that PyTorch itself can make, Nimble."""
     lines = []
@@ -128,7 +145,11 @@ def figures(row: dict, systems: dict[str, dict]) -> list[str]:
         *(str(stats[key]) if key in stats else NONE for key in ("tasks", "streams", "syncs")),
         f"{memory / MIB:.1f}" if memory else NONE,
         ratio(memory, of_eager),
+        f"{stats['allocated_bytes'] / MIB:.1f}" if "allocated_bytes" in stats else NONE,
         f"{row['prepare_seconds']:.2f}" if row.get("prepare_seconds") else NONE,
+        f"{stats['record_milliseconds'] + stats['plan_milliseconds']:.0f}"
+        if "plan_milliseconds" in stats
+        else NONE,
         f"{preparing / MIB:.0f}" if preparing else NONE,
         f"{row['host_microseconds']:.0f}" if "host_microseconds" in row else NONE,
         row.get("answer", NONE),
@@ -183,5 +204,5 @@ def facts(report: dict) -> str:
 
 
 def page(report: dict) -> str:
-    parts = [facts(report), summary(report), details(report), host_time(report)]
+    parts = [facts(report), summary(report), means(report), details(report), host_time(report)]
     return "\n".join(part for part in parts if part)

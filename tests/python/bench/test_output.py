@@ -64,7 +64,9 @@ def test_a_row_has_figures_or_the_reason_why_not():
         ("syncs", "229"),
         ("memory MiB", "50.0"),  # what the schedule owns, not what PyTorch reserved meanwhile
         ("of eager's", "0.50"),
+        ("unshared MiB", "150.0"),
         ("prepared s", "1.25"),
+        ("recorded, planned ms", "42"),
         ("while preparing MiB", "300"),
         ("host µs", "27"),
         ("answer", "same bits"),
@@ -72,6 +74,12 @@ def test_a_row_has_figures_or_the_reason_why_not():
 )
 def test_the_details_have_every_figure(name, value):
     assert column(table.details(report()), "Nimble", name) == value
+
+
+def test_the_geometric_mean_is_over_what_was_measured():
+    two = [row(name, "nimble", "Nimble", over_eager=ratio) for name, ratio in (("a", 2.0), ("b", 8.0))]
+    assert "4.00 in inference" in table.means({"rows": [*two, row("c", "nimble", "Nimble", failed="no")]})
+    assert table.means({"rows": two[:1]}) == ""
 
 
 def test_columns_without_any_figure_are_left_out():
