@@ -23,7 +23,6 @@ def machine() -> dict[str, object]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "versions": {name: found for name in PACKAGES if (found := version_of(name))},
-        "system": f"{platform.system()} {platform.release()}",
         "processor": processor(),
         "threads": torch.get_num_threads(),
     }

@@ -29,8 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
         return fill_pages(arguments.fill)
     settings = settings_of(arguments)
     on_gpu = settings.device_name != "cpu"
-    command = shlex.join(["nimble", "bench", *arguments.given])
-    output = Output(arguments.out, arguments.name, command, arguments.exhibits, on_gpu)
+    output = Output(arguments.out, arguments.name, command_line(arguments.given), arguments.exhibits, on_gpu)
     with progress_bar("bench") as bar:
         suite = Suite(settings, output.save, bar.say, bar.step)
         bar.expect(suite.job_count)
@@ -48,6 +47,17 @@ def run(arguments: argparse.Namespace) -> int:
                 )
         print("written:", ", ".join(map(str, written)))
     return BROKEN if any(is_broken(row) for row in rows) else FINE
+
+
+def command_line(given: list[str]) -> str:
+    """What others may type to measure the same; where the files went is nobody's business."""
+    kept, rest = [], iter(given)
+    for argument in rest:
+        if argument in ("--out", "--name"):
+            next(rest)
+        elif argument != "--json" and not argument.startswith(("--out=", "--name=")):
+            kept.append(argument)
+    return shlex.join(["nimble", "bench", *kept])
 
 
 def is_broken(row: dict) -> bool:

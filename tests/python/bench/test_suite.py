@@ -84,7 +84,10 @@ def test_machine_and_versions_are_recorded(tiny_run):
     report = json.loads((tiny_run[0] / "results.json").read_text())
     assert report["machine"]["versions"]["torch"].startswith("2.11")
     assert report["machine"]["threads"] > 0
-    assert "--workloads add_one" in report["command"]
+    assert report["command"].endswith(
+        "--workloads add_one training/small_perceptron --batch 4 --systems exact"
+    )
+    assert str(tiny_run[0]) not in report["command"]
 
 
 def test_tables_and_pictures_lie_beside_the_data(tiny_run):
