@@ -18,8 +18,8 @@ case $name in
   train) suite --name train --device cuda --workloads training "$@" ;;
   all)
     suite --name results --device cuda --workloads inference training --exhibits --systems default ablations "$@"
-    suite --name half --device cuda --workloads inference --systems exact --dtype fp16 bf16 "$@"
-    suite --name batches --device cuda --workloads resnet50 googlenet nasnet_a_mobile --systems exact \
+    suite --name half --device cuda --workloads inference --systems no-compilers --dtype fp16 bf16 "$@"
+    suite --name batches --device cuda --workloads resnet50 googlenet nasnet_a_mobile --systems no-compilers \
       --batch 1 2 4 8 16 32 64 "$@"
     ;;
   *) die "there is no benchmark $name: planner, cpu, cuda, train, all" ;;

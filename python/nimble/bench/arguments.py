@@ -16,13 +16,13 @@ from nimble.exit_codes import WrongInput
 
 EXAMPLES = """\
 examples:
-  nimble bench --quick                                    a minute's look
-  nimble bench --workloads inference --systems exact      no compilers: minutes instead of hours
+  nimble bench --quick                                        a minute's look
+  nimble bench --workloads inference --systems no-compilers   minutes instead of hours
   nimble bench --workloads googlenet --batch 1 8 64 --dtype fp32 bf16
   nimble bench --workloads training --systems default --prepare-limit 120 --time-limit 1800
-  nimble bench --exhibits                                 the paper's exhibits, its figures beside ours
-  nimble bench --fill docs/benchmarks.md README.md        the tables of pages again from their reports
-  nimble bench --draw docs/benchmarks/cuda.json           tables and pictures again from a report
+  nimble bench --exhibits                                     the paper's exhibits, its figures beside ours
+  nimble bench --fill docs/benchmarks.md README.md            the tables of pages again from their reports
+  nimble bench --draw docs/benchmarks/cuda.json               tables and pictures again from a report
 
 exit status: 0 all rows of eager and Nimble have figures; 1 one of them failed; 2 a wrong command line
 """
@@ -146,7 +146,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     without_compilers = arguments.quick or arguments.exhibits
     return Settings(
         workloads=workloads.chosen(arguments.workloads or default_workloads(arguments, device)),
-        systems=systems.chosen(arguments.systems or ["exact" if without_compilers else "default"]),
+        systems=systems.chosen(arguments.systems or ["no-compilers" if without_compilers else "default"]),
         device_name=device,
         batches=arguments.batch,
         dtype_names=tuple(arguments.dtype),

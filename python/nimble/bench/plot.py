@@ -25,8 +25,9 @@ COLOURS = {
     "openvino": "#b59ad9",
     "nimble-one-stream": "#f0a868",
     "nimble": "#e8590c",
+    "nimble-rewrites": "#c2255c",
 }
-OTHERS = ("#c2255c", "#d6699a", "#a61e4d", "#e599b8", "#862e4a", "#f783ac")
+OTHERS = ("#9c36b5", "#d6699a", "#a61e4d", "#e599b8", "#862e4a", "#f783ac")
 
 
 def pictures(report: dict, folder: Path, name: str) -> list[Path]:

@@ -19,6 +19,7 @@ SUMMARY = (
     "onnxruntime",
     "openvino",
     "nimble",
+    "nimble-rewrites",
 )
 
 COLUMNS = (

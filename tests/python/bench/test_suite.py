@@ -41,7 +41,7 @@ def rows_of(folder: Path) -> dict[tuple[str, str], dict]:
 def tiny_run(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess]:
     folder = tmp_path_factory.mktemp("bench")
     workloads = ("add_one", "training/small_perceptron")
-    return folder, bench(folder, "--workloads", *workloads, "--batch", "4", "--systems", "exact")
+    return folder, bench(folder, "--workloads", *workloads, "--batch", "4", "--systems", "no-compilers")
 
 
 def test_a_run_ends_well(tiny_run):
@@ -85,7 +85,7 @@ def test_machine_and_versions_are_recorded(tiny_run):
     assert report["machine"]["versions"]["torch"].startswith("2.11")
     assert report["machine"]["threads"] > 0
     assert report["command"].endswith(
-        "--workloads add_one training/small_perceptron --batch 4 --systems exact"
+        "--workloads add_one training/small_perceptron --batch 4 --systems no-compilers"
     )
     assert str(tiny_run[0]) not in report["command"]
 
@@ -186,7 +186,7 @@ def test_eager_is_always_among_the_systems():
 
 
 def test_groups_of_systems():
-    assert not any(SYSTEMS[name].own_process for name in GROUPS["exact"])
+    assert not any(SYSTEMS[name].own_process for name in GROUPS["no-compilers"])
     assert {"torch-compile", "torchscript", "aot-inductor", "onnxruntime", "openvino"} <= set(
         GROUPS["compilers"]
     )

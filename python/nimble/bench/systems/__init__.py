@@ -25,8 +25,10 @@ SYSTEMS: dict[str, System] = {system.name: system for file in _FILES for system 
 GROUPS: dict[str, list[str]] = {
     "all": list(SYSTEMS),
     "default": [name for name, system in SYSTEMS.items() if system.by_default],
-    # No compiler among them: seconds instead of minutes.
-    "exact": [name for name, system in SYSTEMS.items() if system.by_default and not system.own_process],
+    # Seconds instead of minutes.
+    "no-compilers": [
+        name for name, system in SYSTEMS.items() if system.by_default and not system.own_process
+    ],
     "compilers": [name for name, system in SYSTEMS.items() if system.own_process],
     "ablations": [name for name in SYSTEMS if name.startswith("nimble")],
 }
