@@ -3,10 +3,11 @@
 PYTHON ?= python3
 CUDA ?= 1
 FUZZ_SECONDS ?= 300
+BENCH ?=
 export PYTHON CUDA FUZZ_SECONDS JOBS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full test-asan test-tsan lint format fuzz bench-planner bench-cpu bench-cuda bench-train clean
+.PHONY: help run test test-full test-asan test-tsan lint format fuzz bench bench-planner bench-cpu bench-cuda bench-train clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,6 +15,7 @@ help: ## Show this list
 	@echo "  PYTHON=python3   the interpreter; one that has torch 2.11 is used as it is, else .venv is made"
 	@echo "  CUDA=0           build without CUDA, also where nvcc is found"
 	@echo "  JOBS=N           compile N files at once (default: by cores and memory)"
+	@echo "  BENCH='--quick'  further arguments for the benchmarks ('nimble bench --help' lists them)"
 	@echo "  FUZZ_SECONDS=300 how long 'make fuzz' runs each harness"
 
 run: ## Set up, build, and time five networks, eager and with Nimble
@@ -40,17 +42,20 @@ format: ## Lay out all C++ and Python
 fuzz: ## Feed the readers broken input for FUZZ_SECONDS each
 	@scripts/fuzz.sh
 
+bench: ## Time everything on a GPU: tables, pictures, the paper's exhibits
+	@scripts/bench.sh all $(BENCH)
+
 bench-planner: ## Time the planner
 	@scripts/bench.sh planner
 
 bench-cpu: ## Time the engine on the CPU against what people use today
-	@scripts/bench.sh cpu
+	@scripts/bench.sh cpu $(BENCH)
 
 bench-cuda: ## Time the engine on a GPU against what people use today
-	@scripts/bench.sh cuda
+	@scripts/bench.sh cuda $(BENCH)
 
 bench-train: ## Time training steps on a GPU against what people use today
-	@scripts/bench.sh train
+	@scripts/bench.sh train $(BENCH)
 
 clean: ## Remove what was built (.venv stays)
 	@rm -rf build build-asan build-tsan build-fuzz dist

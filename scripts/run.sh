@@ -3,4 +3,4 @@
 source "$(dirname "$0")/common.sh"
 
 scripts/build.sh build
-PYTHONPATH=$PWD/build/python:$PWD "$(project_python)" -m benchmarks.demo
+PYTHONPATH=$PWD/build/python "$(project_python)" -m nimble run

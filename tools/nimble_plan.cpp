@@ -30,6 +30,7 @@ constexpr const char* kExamples = R"(Examples:
   nimble-plan net.json --out schedule.json             keep the schedule ...
   nimble-plan --verify schedule.json net.json          ... and check it later
   nimble-plan graphs/*.json --svg pictures             a table; pictures/<graph>.svg for each
+  nimble-plan graphs/*.json --json                     the figures for machines
 
 Of several graphs, --out, --dot, --trace and --svg name a folder; the files in it are named after the graphs.
 The file formats are described in docs/formats.md. Exit status: 0 if all went well, 1 if a schedule is wrong
@@ -39,6 +40,7 @@ struct Options {
   std::vector<fs::path> graphs;
   std::string streams = "max";
   fs::path verify, out, dot, trace, svg;
+  bool json = false;
 };
 
 struct Output {
@@ -86,7 +88,7 @@ int plan_graphs(const Options& options) {
     if (options.graphs.size() > 1) fs::create_directories(output.path.parent_path());
     write_file(output.path, output.text);
   }
-  std::cout << tools::report(summaries) << std::flush;
+  std::cout << (options.json ? tools::json_report(summaries) : tools::report(summaries)) << std::flush;
   return 0;
 }
 
@@ -124,6 +126,7 @@ int main(int argc, char** argv) {
   app.add_option("--dot", options.dot, "write the schedule for Graphviz")->excludes(verify);
   app.add_option("--trace", options.trace, "write the predicted timeline for Perfetto")->excludes(verify);
   app.add_option("--svg", options.svg, "write the predicted timeline as a picture")->excludes(verify);
+  app.add_flag("--json", options.json, "print the figures as JSON")->excludes(verify);
   try {
     app.parse(argc, argv);
     const int status = options.verify.empty() ? plan_graphs(options) : verify_schedule(options);

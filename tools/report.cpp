@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 namespace nimble::tools {
@@ -91,6 +92,28 @@ std::string table(std::span<const NamedSummary> graphs) {
 
 std::string report(std::span<const NamedSummary> graphs) {
   return graphs.size() == 1 ? details(graphs.front()) : table(graphs);
+}
+
+std::string json_report(std::span<const NamedSummary> graphs) {
+  nlohmann::ordered_json report = nlohmann::ordered_json::array();
+  for (const auto& [name, s] : graphs)
+    report.push_back({{"graph", name},
+                      {"tasks", s.tasks},
+                      {"edges", s.edges},
+                      {"reduced_edges", s.reduced_edges},
+                      {"matching", s.matching},
+                      {"streams", s.streams},
+                      {"syncs", s.syncs},
+                      {"degree_of_concurrency", s.degree_of_concurrency},
+                      {"arena_bytes", s.arena_bytes},
+                      {"arena_lower_bound", s.arena_lower_bound},
+                      {"buffer_bytes", s.buffer_bytes},
+                      {"critical_path_ns", s.bounds.critical_path},
+                      {"work_ns", s.bounds.work},
+                      {"one_stream_ns", s.one_stream},
+                      {"predicted_ns", s.predicted}});
+  // Names from a file may hold anything; what is no UTF-8 must not end the program.
+  return report.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 std::string headline(const NamedSummary& graph) {

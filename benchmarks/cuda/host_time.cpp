@@ -1,5 +1,5 @@
 // How long one call of a compiled C++ function keeps the host busy, beside the bare launch of a CUDA graph of
-// the same kernels. Prints JSON; benchmarks/cuda/run.py puts it into its report.
+// the same kernels. Prints JSON; `nimble bench` puts it into its report.
 #include <ATen/ATen.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAGuard.h>

@@ -55,4 +55,15 @@ MemoryPlan plan_memory(std::span<const BufferSpec> buffers, const TaskGraph& ord
   return {std::move(placement.offsets), placement.arena_bytes, lower_bound};
 }
 
+MemoryPlan place_apart(std::span<const BufferSpec> buffers) {
+  MemoryPlan plan;
+  for (const BufferSpec& buffer : buffers) {
+    const std::uint64_t offset = (plan.arena_bytes + buffer.alignment - 1) & ~(buffer.alignment - 1);
+    plan.offsets.push_back(offset);
+    plan.arena_bytes = offset + buffer.bytes;
+  }
+  plan.lower_bound = plan.arena_bytes;
+  return plan;
+}
+
 }  // namespace nimble

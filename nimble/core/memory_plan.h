@@ -37,4 +37,8 @@ struct MemoryPlan {
 MemoryPlan plan_memory(std::span<const BufferSpec> buffers, const TaskGraph& order,
                        std::span<const TaskId> launch_order);
 
+// Every buffer in bytes of its own, one behind the other: what `plan_memory` saves, measured by leaving it
+// out. Takes buffers that `plan_memory` has accepted; the lower bound is all of them.
+MemoryPlan place_apart(std::span<const BufferSpec> buffers);
+
 }  // namespace nimble

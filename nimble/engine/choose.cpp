@@ -36,6 +36,7 @@ Candidate make_candidate(const std::shared_ptr<const Program>& program, const Ta
                          const CompileOptions& options, Backend& backend,
                          const Executable* same_program = nullptr) {
   Schedule schedule = plan(graph, memory.specs, limit);
+  if (!options.share_memory) schedule.memory = place_apart(memory.specs);
   verify_or_throw(graph, memory.specs, schedule);
   Candidate candidate{
       .executable = nullptr, .streams = schedule.streams.size(), .syncs = schedule.wait_count(), .times = {}};

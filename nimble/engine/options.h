@@ -25,6 +25,9 @@ struct CompileOptions {
   // How many streams to use. Empty: as many as measure fastest; 0: as many as maximum concurrency takes.
   std::optional<std::size_t> streams;
 
+  // Buffers whose uses never overlap share bytes. Off: each has its own, to see what sharing saves.
+  bool share_memory = true;
+
   // How long measuring may take when a schedule is chosen.
   double tune_seconds = 0.5;
 };

@@ -262,6 +262,7 @@ def compile(model: Callable, **options):
     validate_every (0)   run every n-th call both ways again
     cache_size (8)       how many signatures are kept
     streams ("auto")     how many streams: measured, "max", or a number
+    memory ("shared")    "apart": every buffer in bytes of its own, to see what sharing saves
     tune (0.5)           seconds that measuring may take
     """
     if not callable(model):

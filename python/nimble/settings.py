@@ -1,11 +1,13 @@
 """Options of `nimble.compile`: by keyword, else from NIMBLE_<NAME> in the environment, else the default."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from nimble import _C
 
 OUTPUTS = ("copy", "alias")
+MEMORY = ("shared", "apart")
 
 
 def _boolean(text: str) -> bool:
@@ -16,10 +18,13 @@ def _boolean(text: str) -> bool:
     raise ValueError(f"{text!r} is neither true nor false")
 
 
-def _outputs(text: str) -> str:
-    if text not in OUTPUTS:
-        raise ValueError(f"{text!r} is not one of {', '.join(OUTPUTS)}")
-    return text
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"{text!r} is not one of {', '.join(choices)}")
+        return text
+
+    return read
 
 
 def _streams(text: str) -> int | None:
@@ -43,10 +48,11 @@ def _seconds(text: str) -> float:
 # name: (how to read it, its default as text)
 _OPTIONS = {
     "strict": (_boolean, "0"),
-    "outputs": (_outputs, "copy"),
+    "outputs": (_one_of(*OUTPUTS), "copy"),
     "validate_every": (_count, "0"),
     "cache_size": (_count, "8"),
     "streams": (_streams, "auto"),
+    "memory": (_one_of(*MEMORY), "shared"),
     "tune": (_seconds, "0.5"),
 }
 
@@ -71,5 +77,6 @@ def compile_options(**given: Any) -> _C.CompileOptions:
     options.validate_every = values["validate_every"]
     options.cache_size = values["cache_size"]
     options.streams = values["streams"]
+    options.share_memory = values["memory"] == "shared"
     options.tune_seconds = values["tune"]
     return options

@@ -105,6 +105,7 @@ PYBIND11_MODULE(_C, module) {
       .def_readwrite("validate_every", &CompileOptions::validate_every)
       .def_readwrite("cache_size", &CompileOptions::cache_size)
       .def_readwrite("streams", &CompileOptions::streams)
+      .def_readwrite("share_memory", &CompileOptions::share_memory)
       .def_readwrite("tune_seconds", &CompileOptions::tune_seconds);
 
   py::class_<StateBefore>(module, "StateBefore").def("restore", &StateBefore::restore);

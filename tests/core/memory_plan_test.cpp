@@ -35,6 +35,15 @@ BufferSpec buffer(std::uint64_t bytes, std::vector<std::uint32_t> uses, std::uin
   return spec;
 }
 
+TEST(PlaceApart, GivesEveryBufferAlignedBytesOfItsOwn) {
+  const std::vector<BufferSpec> buffers = {buffer(10, {0}), buffer(0, {1}), buffer(64, {1}, 64),
+                                           buffer(3, {2}, 4)};
+  const MemoryPlan plan = place_apart(buffers);
+  EXPECT_EQ(plan.offsets, (std::vector<std::uint64_t>{0, 10, 64, 128}));
+  EXPECT_EQ(plan.arena_bytes, 131u);
+  EXPECT_EQ(place_apart({}), MemoryPlan{});
+}
+
 MemoryPlan plan_in_order(const std::vector<BufferSpec>& buffers, const TaskGraph& graph) {
   return plan_memory(buffers, graph, graph.topological_order());
 }

@@ -79,6 +79,20 @@ TEST_F(NimblePlan, PrintsSeveralGraphsAsATable) {
   EXPECT_THAT(outcome.out, AllOf(StartsWith("graph "), HasSubstr("\ndiamond "), HasSubstr("\nnasnet_cell ")));
 }
 
+TEST_F(NimblePlan, PrintsTheFiguresAsJson) {
+  const Outcome outcome = run({example("inception_block.json"), example("diamond.json"), "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto report = nlohmann::json::parse(outcome.out);
+  ASSERT_EQ(report.size(), 2u);
+  EXPECT_EQ(report[0]["graph"], "inception_block");
+  EXPECT_EQ(report[0]["tasks"], 15);
+  EXPECT_EQ(report[0]["matching"], 11);
+  EXPECT_EQ(report[0]["streams"], 4);
+  EXPECT_EQ(report[0]["syncs"], 6);
+  EXPECT_LE(report[0]["critical_path_ns"], report[0]["predicted_ns"]);
+  EXPECT_EQ(report[1]["graph"], "diamond");
+}
+
 TEST_F(NimblePlan, EveryExampleIsPlannedAndVerifiesWithAnyNumberOfStreams) {
   for (const auto& entry : fs::directory_iterator(kExamples)) {
     if (entry.path().extension() != ".json") continue;

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import torch
+from nimble.bench.workloads.nasnet import NASNetA, NASNetConfig
 from torch import nn
-
-from benchmarks.models.nasnet import NASNetA, NASNetConfig
 
 
 class Branches(nn.Module):

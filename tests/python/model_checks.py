@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 from model_lists import ALL, ModelCase
+from nimble.bench.workloads.random_weights import enliven
 from support import on_device
-
-from benchmarks.models.random_weights import enliven
 
 
 def parameters(cases: list[ModelCase]):

@@ -28,6 +28,7 @@ def test_an_unknown_option_is_refused_with_the_known_ones():
     "options",
     [
         {"outputs": "borrow"},
+        {"memory": "none"},
         {"validate_every": -1},
         {"cache_size": -2},
         {"streams": -1},
@@ -136,3 +137,17 @@ def test_a_function_can_ask_whether_it_is_recorded():
         True,
         False,
     ]  # recorded, checked, then replayed without running; the last is our own call
+
+
+def test_without_sharing_every_buffer_has_bytes_of_its_own_and_answers_stay_the_same():
+    def chain(x):
+        for _ in range(6):
+            x = (x * 1.5).sin()
+        return x
+
+    x = torch.randn(1000)
+    shared, apart = (
+        nimble.compile(chain, strict=True, memory=kind).prepare(x) for kind in ("shared", "apart")
+    )
+    assert_same(apart(x), shared(x))
+    assert apart.stats["arena_bytes"] >= apart.stats["allocated_bytes"] > 2 * shared.stats["arena_bytes"]

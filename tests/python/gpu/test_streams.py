@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from branching_models import Branches, small_nasnet
+from nimble.bench.workloads.random_weights import enliven
 from support import assert_same, replay
 
 import nimble
-from benchmarks.models.random_weights import enliven
 
 pytestmark = pytest.mark.gpu
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import torch
 import torchvision
+from nimble.bench.workloads.nasnet import NASNetA, NASNetConfig
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from training import networks
-
-from benchmarks.models.nasnet import NASNetA, NASNetConfig
 
 VOCABULARY, LENGTH = 40, 12
 

@@ -1,0 +1,79 @@
+"""A worker, seen from outside: a process that can be ended when its time is up."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from nimble.bench.job import Job
+
+
+class Stopped(Exception):
+    """The worker failed or its time is up; the text says which."""
+
+
+class Child:
+    def __init__(self, job: Job, compiler_threads: int) -> None:
+        self.job = job
+        self.start = time.monotonic()
+        # A cache of its own: what another system compiled before would make this one's preparation look cheap.
+        self.cache = tempfile.TemporaryDirectory(prefix="nimble-bench-", ignore_cleanup_errors=True)
+        settings = {
+            "TORCHINDUCTOR_CACHE_DIR": self.cache.name,
+            "TORCHINDUCTOR_COMPILE_THREADS": str(compiler_threads),
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "nimble.bench.worker", job.to_json()],
+            env=os.environ | settings,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+            start_new_session=True,  # with the compiler's workers in one group that can be ended as a whole
+        )
+        self.lines: queue.Queue[dict | None] = queue.Queue()
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self) -> None:
+        for line in self.process.stdout:
+            self.lines.put(json.loads(line))
+        self.lines.put(None)
+
+    def answer(self, deadline: float) -> dict:
+        """Its next line."""
+        try:
+            found = self.lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise Stopped(f"not ready after {time.monotonic() - self.start:.0f} s") from None
+        if found is None:
+            self.process.wait()
+            raise Stopped(f"its process ended: {self.last_error()}")
+        return found
+
+    def go(self) -> None:
+        try:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the next answer says why
+
+    def last_error(self) -> str:
+        self.errors.seek(0)
+        lines = [line.strip() for line in self.errors if line.strip()]
+        return lines[-1][:300] if lines else f"exit status {self.process.returncode}"
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.cache.cleanup()
+        self.errors.close()

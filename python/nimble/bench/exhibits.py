@@ -1,0 +1,140 @@
+"""The paper's exhibits with our figures: what it states as a number stands beside ours, and nothing stands where it
+shows a bar only."""
+
+from __future__ import annotations
+
+from nimble.bench import paper
+from nimble.bench.table import NONE, cells_of, markdown, median, ratio, trains
+
+
+def page(report: dict) -> str:
+    parts = [
+        "# The paper's exhibits, measured again\n",
+        "The paper measured on a V100 with the PyTorch of 2020. Bars that it does not label are left out.\n",
+        idle(report),
+        inference(report),
+        multi_stream(report),
+        training(report),
+        preparation(report),
+        ablations(report),
+    ]
+    return "\n".join(parts)
+
+
+def of_kind(report: dict, training: bool) -> dict[tuple, dict[str, dict]]:
+    return cells_of(row for row in report["rows"] if trains(row) == training)
+
+
+def name_of(cell: tuple) -> str:
+    workload, batch, dtype = cell
+    return f"{workload.removeprefix('training/')}, batch {batch}, {dtype}"
+
+
+def percent(row: dict | None) -> str:
+    return f"{1 - row['active_share']:.0%}" if row and "active_share" in row else NONE
+
+
+def idle(report: dict) -> str:
+    rows = [
+        [
+            name_of(cell),
+            percent(systems.get("eager")),
+            percent(systems.get("cuda-graph")),
+            percent(systems.get("nimble")),
+        ]
+        for cell, systems in of_kind(report, training=False).items()
+    ]
+    shares = [
+        1 - row["active_share"]
+        for row in report["rows"]
+        if row["system"] == "eager" and "active_share" in row and not trains(row)
+    ]
+    ours = f"{max(shares):.0%}" if shares else NONE
+    return (
+        "## How long the GPU is idle\n\n"
+        f"Eager PyTorch, at most: {paper.IDLE_SHARE_AT_MOST['PyTorch']:.0%} in the paper, {ours} here.\n\n"
+        + markdown(["network", "eager", "CUDA graph, one stream", "Nimble"], rows)
+    )
+
+
+def most(report: dict, training: bool) -> str:
+    found = [
+        row["over_eager"]
+        for row in report["rows"]
+        if row["system"] == "nimble" and "over_eager" in row and trains(row) == training
+    ]
+    return f"{max(found):.2f}" if found else NONE
+
+
+def inference(report: dict) -> str:
+    rows = []
+    for cell, systems in of_kind(report, training=False).items():
+        if cell[0] in paper.EIGHT_NETWORKS:
+            eager, ours = median(systems.get("eager")), median(systems.get("nimble"))
+            rows.append([name_of(cell), ratio(eager, median(systems.get("cuda-graph"))), ratio(eager, ours)])
+    return (
+        "## Inference, over eager PyTorch\n\n"
+        f"At most: {paper.INFERENCE_SPEED_UP_AT_MOST} in the paper, {most(report, training=False)} here.\n\n"
+        + markdown(["network", "CUDA graph, one stream", "Nimble"], rows)
+    )
+
+
+def multi_stream(report: dict) -> str:
+    rows = []
+    for cell, systems in of_kind(report, training=False).items():
+        one, many = systems.get("nimble-one-stream"), systems.get("nimble")
+        stats = (many or {}).get("stats", {})
+        degree = paper.DEGREE_OF_CONCURRENCY.get(cell[0])
+        rows.append(
+            [
+                name_of(cell),
+                ratio(median(one), median(many)),
+                str(stats.get("streams", NONE)),
+                str(stats.get("degree_of_concurrency", NONE)),
+                str(degree) if degree else NONE,
+            ]
+        )
+    head = ["network", "many streams over one", "streams", "degree of concurrency", "the paper's degree"]
+    return "## Many streams against one\n\n" + markdown(head, rows)
+
+
+def training(report: dict) -> str:
+    rows = []
+    for cell, systems in of_kind(report, training=True).items():
+        eager, ours = median(systems.get("eager")), median(systems.get("nimble"))
+        rows.append([name_of(cell), ratio(eager, median(systems.get("cuda-graph"))), ratio(eager, ours)])
+    return (
+        "## Training, over eager PyTorch\n\n"
+        f"At most: {paper.TRAINING_SPEED_UP_AT_MOST} in the paper, {most(report, training=True)} here.\n\n"
+        + markdown(["network", "CUDA graph, one stream", "Nimble"], rows)
+    )
+
+
+def preparation(report: dict) -> str:
+    rows = []
+    for cell, systems in cells_of(report["rows"]).items():
+        ours, eager = systems.get("nimble", {}), systems.get("eager", {})
+        rows.append(
+            [name_of(cell), seconds(eager.get("first_run_seconds")), seconds(ours.get("prepare_seconds"))]
+        )
+    head = ["network", "cuDNN's search s", "Nimble s"]
+    return "## Preparation\n\n" + markdown(head, rows)
+
+
+def ablations(report: dict) -> str:
+    """How much longer it takes without each part."""
+    variants = {
+        row["system"]: row["title"]
+        for row in report["rows"]
+        if row["system"].startswith("nimble-") and "timing" in row
+    }
+    rows = []
+    for cell, systems in cells_of(report["rows"]).items():
+        whole = median(systems.get("nimble"))
+        rows.append([name_of(cell), *(ratio(median(systems.get(name)), whole) for name in variants)])
+    head = ["network", *variants.values()]
+    return "## Without each part: times the whole's time\n\n" + markdown(head, rows)
+
+
+def seconds(value: float | None) -> str:
+    return f"{value:.2f}" if value else NONE

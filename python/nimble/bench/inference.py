@@ -1,0 +1,59 @@
+"""Preparing systems for a network: the same weights and inputs for all of them, answers compared with eager's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from nimble.bench.check import compare, tensors_of
+from nimble.bench.entrant import Entrant
+from nimble.bench.job import Job
+from nimble.bench.measure import wait_for_device
+from nimble.bench.memory import MemoryWatch
+from nimble.bench.systems import System
+from nimble.bench.workloads import Example
+
+MEMORY_RUNS = 3
+
+
+def make_on_device(job: Job) -> Example:
+    model, inputs = job.workload.make(job.batch)
+    inputs = tuple(
+        tensor.to(job.device, job.dtype) if tensor.is_floating_point() else tensor.to(job.device)
+        for tensor in inputs
+    )
+    return model.to(job.device, job.dtype), inputs
+
+
+def preparer(job: Job) -> Callable[[System], Entrant]:
+    """A function that prepares one system after the other. cuDNN's search comes first: everybody needs it once, so it
+    is nobody's preparation."""
+    model, inputs = make_on_device(job)
+    start = time.perf_counter()
+    model(*inputs)
+    wait_for_device()
+    search_seconds = time.perf_counter() - start
+    expected = tensors_of(model(*inputs))
+    again = tensors_of(model(*inputs))
+    repeatable = all(torch.equal(a, b) for a, b in zip(expected, again, strict=True))
+
+    def prepare(system: System) -> Entrant:
+        watch = MemoryWatch(job.device)
+        wait_for_device()
+        start = time.perf_counter()
+        ready = system.infer(model, inputs)
+        wait_for_device()
+        seconds = time.perf_counter() - start
+        watch.prepared()
+        answer = compare(ready.call(), expected, job.dtype, system.exact and repeatable)
+        for _ in range(MEMORY_RUNS):
+            ready.call()
+        watch.steady()
+        row = {"prepare_seconds": seconds, "memory": watch.found, "answer": answer, **ready.facts()}
+        if system.name == "eager":
+            row |= {"prepare_seconds": 0.0, "first_run_seconds": search_seconds, "answer": "itself"}
+        return Entrant(system, ready.call, row)
+
+    return prepare

@@ -1,0 +1,145 @@
+"""The run of the suite: first everybody who shares eager's kernels and process, workload by workload; then the
+compilers, which prepare side by side, each in a process of its own, and are timed one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from nimble.bench.child import Child, Stopped
+from nimble.bench.job import Job
+from nimble.bench.rows import NOT_REACHED, Rows
+from nimble.bench.settings import Cell, Settings
+from nimble.bench.systems import System
+
+Say = Callable[[str], None]
+
+
+class Suite:
+    """`save` is called with the rows after every job; `say` hears what is being done."""
+
+    def __init__(
+        self, settings: Settings, save: Callable[[Rows], None], say: Say, step: Callable[[], None]
+    ) -> None:
+        self.settings = settings
+        self.rows = Rows(settings)
+        self.save = save
+        self.say = say
+        self.step = step
+        self.deadline = time.monotonic() + (settings.time_limit or float("inf"))
+
+    @property
+    def job_count(self) -> int:
+        cells = self.settings.cells()
+        return len(cells) + sum(bool(self.compilers_of(cell)) for cell in cells)
+
+    def run(self) -> Rows:
+        cells = self.settings.cells()
+        self.save(self.rows)
+        for cell in cells:
+            self.run_job(cell, self.sharers_of(cell))
+            self.finish_cell()
+        for cell in cells:
+            compilers = self.compilers_of(cell)
+            width = self.settings.side_by_side
+            for start in range(0, len(compilers), width):
+                self.run_compilers(cell, compilers[start : start + width])
+            if compilers:
+                self.finish_cell()
+        return self.rows
+
+    def sharers_of(self, cell: Cell) -> list[System]:
+        return [s for s in self.rows.systems_of(cell, self.settings.systems) if not s.own_process]
+
+    def compilers_of(self, cell: Cell) -> list[System]:
+        return [s for s in self.rows.systems_of(cell, self.settings.systems) if s.own_process]
+
+    def finish_cell(self) -> None:
+        self.save(self.rows)
+        self.step()
+
+    def time_is_up(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+    def give_up(self, cell: Cell, systems: list[System]) -> None:
+        for system in systems:
+            self.rows.fail(
+                cell, system.name, f"{NOT_REACHED}: the {self.settings.time_limit:.0f} s were over"
+            )
+
+    def job(self, cell: Cell, systems: list[System]) -> Job:
+        names = tuple(dict.fromkeys(["eager", *(system.name for system in systems)]))
+        settings = self.settings
+        return Job(
+            workload_name=cell.workload.name,
+            batch=cell.batch,
+            dtype_name=cell.dtype_name,
+            device_name=settings.device_name,
+            system_names=names,
+            amount=settings.amount,
+            profile=settings.profile,
+            deterministic=settings.deterministic,
+        )
+
+    def run_job(self, cell: Cell, systems: list[System]) -> None:
+        if self.time_is_up():
+            return self.give_up(cell, systems)
+        child = Child(self.job(cell, systems), compiler_threads=1)
+        patience = self.settings.prepare_limit * len(systems)
+        try:
+            if self.listen(child, cell, systems, "ready", patience):
+                child.go()
+                self.listen(child, cell, systems, "done", self.patience_while_timing(len(systems)))
+        finally:
+            child.end()
+
+    def run_compilers(self, cell: Cell, systems: list[System]) -> None:
+        if self.time_is_up():
+            return self.give_up(cell, systems)
+        threads = max(1, self.settings.side_by_side * 3 // len(systems))
+        children = {system.name: Child(self.job(cell, [system]), threads) for system in systems}
+        start = time.monotonic()
+        try:
+            ready = []
+            for system in systems:
+                patience = start + self.settings.prepare_limit - time.monotonic()
+                came = self.listen(children[system.name], cell, [system], "ready", patience)
+                if came and self.rows.is_open(cell, system.name):
+                    ready.append(system)
+                else:
+                    children[system.name].end()  # its processor time is wanted by the others
+            for system in ready:
+                children[system.name].go()
+                self.listen(children[system.name], cell, [system], "done", self.patience_while_timing(2))
+                children[system.name].end()
+        finally:
+            for child in children.values():
+                child.end()
+
+    def patience_while_timing(self, systems: int) -> float:
+        return 60 + 10 * systems * self.settings.amount.most_seconds
+
+    def listen(self, child: Child, cell: Cell, systems: list[System], until: str, patience: float) -> bool:
+        """Takes what the worker says into the rows, until it says `until`. False if it does not come to that."""
+        deadline = time.monotonic() + patience
+        names = {system.name for system in systems}
+        try:
+            while until not in (message := child.answer(min(deadline, self.deadline))):
+                self.take(message, cell, names)
+        except Stopped as stopped:
+            if self.time_is_up():
+                self.give_up(cell, systems)
+            for name in names:
+                self.rows.fail(cell, name, str(stopped))
+            return False
+        return True
+
+    def take(self, message: dict, cell: Cell, names: set[str]) -> None:
+        if "doing" in message:
+            self.say(f"{cell}: {message['doing']}")
+        elif message["system"] not in names:
+            return  # the eager that a compiler is compared with, which has a row from elsewhere
+        elif "failed" in message:
+            self.rows.fail(cell, message["system"], message["failed"])
+        else:
+            self.rows.add(cell, message["system"], message["row"])

@@ -1,0 +1,81 @@
+"""Nimble, and Nimble without each of its parts: one stream instead of many, every buffer in memory of its own, and each
+rewrite of the program left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+import nimble
+from nimble import _C
+from nimble.bench.systems.kinds import Inputs, Ready, System
+from nimble.bench.workloads.kinds import Program
+
+
+class RunsEagerly(RuntimeError):
+    """What was to be measured is not a replay."""
+
+
+def facts_of(compiled) -> dict:
+    stats = compiled.stats
+    if not stats["replays"]:
+        raise RunsEagerly("runs eagerly: " + " ".join(compiled.explain().split())[:300])
+    owned = sum(stats[part] for part in ("arena_bytes", "static_bytes", "workspace_bytes"))
+    return {"owned_bytes": owned, "stats": stats, "explain": compiled.explain()}
+
+
+def infer(**options) -> Callable[[nn.Module, Inputs], Ready]:
+    def prepare(model: nn.Module, inputs: Inputs) -> Ready:
+        fast = nimble.compile(model, strict=True, **options).prepare(*inputs)
+        return Ready(lambda: fast(*inputs), lambda: facts_of(fast))
+
+    return prepare
+
+
+def train(**options) -> Callable[[Program], Ready]:
+    def prepare(program: Program) -> Ready:
+        step = nimble.compile(program.step, **options)
+        return Ready(step, lambda: facts_of(step))
+
+    return prepare
+
+
+def system(name: str, title: str, rewritten: bool = False, by_default: bool = True, **options) -> System:
+    """Rewritten programs compute otherwise than eager, so that their bits may differ."""
+    return System(name, title, infer(**options), train(**options), exact=not rewritten, by_default=by_default)
+
+
+def rewrite_variants(names: list[str], by_default: bool) -> list[System]:
+    """With all rewrites, without any, whichever is not the default; and without each."""
+    if not names:
+        return []
+    found = [
+        system("nimble-no-rewrites", "Nimble, no rewrites", rewrites="none")
+        if by_default
+        else system("nimble-rewrites", "Nimble, rewritten", rewritten=True, rewrites="default")
+    ]
+    for name in names:
+        others = [other for other in names if other != name]
+        title = f"Nimble, rewritten but for {name}"
+        found.append(system(f"nimble-no-{name}", title, rewritten=True, by_default=False, rewrites=others))
+    return found
+
+
+REWRITES = (
+    list(nimble.rewrites()) if hasattr(nimble, "rewrites") else []
+)  # none where this build rewrites nothing
+REWRITTEN = getattr(_C, "DEFAULT_REWRITES", "none") != "none"
+
+SYSTEMS = [
+    system("nimble-one-stream", "Nimble, one stream", rewritten=REWRITTEN, streams=1),
+    system("nimble", "Nimble", rewritten=REWRITTEN),
+    system(
+        "nimble-unshared-memory",
+        "Nimble, no memory shared",
+        rewritten=REWRITTEN,
+        by_default=False,
+        memory="apart",
+    ),
+    *rewrite_variants(REWRITES, REWRITTEN),
+]

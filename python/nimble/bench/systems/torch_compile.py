@@ -1,0 +1,93 @@
+"""torch.compile in its modes. In training, around the forward pass and the loss with the optimizer outside, or around
+the whole step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from nimble.bench.systems.kinds import Inputs, Ready, System
+from nimble.bench.workloads.kinds import Program
+
+
+def infer(mode: str) -> Callable[[nn.Module, Inputs], Ready]:
+    def prepare(model: nn.Module, inputs: Inputs) -> Ready:
+        fast = torch.compile(model, mode=mode)
+
+        def call() -> object:
+            torch.compiler.cudagraph_mark_step_begin()
+            return fast(*inputs)
+
+        for _ in range(3):  # the first compiles, the next ones warm up and capture its CUDA graphs
+            call()
+        return Ready(call)
+
+    return prepare
+
+
+def train_outside(mode: str) -> Callable[[Program], Ready]:
+    def prepare(program: Program) -> Ready:
+        loss_of = torch.compile(program.loss, mode=mode)
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            torch.compiler.cudagraph_mark_step_begin()
+            program.optimizer.zero_grad()
+            loss = loss_of(x, y)
+            loss.backward()
+            program.optimizer.step()
+            return loss.detach().clone()
+
+        return Ready(step)
+
+    return prepare
+
+
+def train_whole(mode: str) -> Callable[[Program], Ready]:
+    def prepare(program: Program) -> Ready:
+        compiled = torch.compile(program.step, mode=mode)
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            torch.compiler.cudagraph_mark_step_begin()
+            return compiled(x, y).clone()
+
+        return Ready(step)
+
+    return prepare
+
+
+def system(name: str, title: str, mode: str, trains: bool, devices: tuple[str, ...]) -> System:
+    train = train_outside(mode) if trains else None
+    return System(name, title, infer(mode), train, own_process=True, devices=devices)
+
+
+EVERYWHERE, ON_GPUS = ("cpu", "cuda"), ("cuda",)
+
+SYSTEMS = [
+    system("torch-compile", "torch.compile", "default", True, EVERYWHERE),
+    # Its overhead is that of launching kernels; on a CPU the mode does nothing.
+    system(
+        "torch-compile-reduce-overhead", "torch.compile reduce-overhead", "reduce-overhead", True, ON_GPUS
+    ),
+    system(
+        "torch-compile-max-autotune",
+        "torch.compile max-autotune-no-cudagraphs",
+        "max-autotune-no-cudagraphs",
+        False,
+        EVERYWHERE,
+    ),
+    System(
+        "torch-compile-whole-step",
+        "torch.compile, whole step",
+        train=train_whole("default"),
+        own_process=True,
+    ),
+    System(
+        "torch-compile-reduce-overhead-whole-step",
+        "torch.compile reduce-overhead, whole step",
+        train=train_whole("reduce-overhead"),
+        own_process=True,
+        devices=ON_GPUS,
+    ),
+]

@@ -1,0 +1,136 @@
+"""The process that does one job: `python -m nimble.bench.worker JOB`.
+
+Says what it found in lines of JSON, on what was its standard output: libraries that print there do not disturb it.
+Prepares its systems, waits for a line on its input, times them in turn, and profiles last, since timings after
+profiling are off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from dataclasses import asdict
+
+import torch
+
+from nimble.bench import inference, training
+from nimble.bench.active import active_share
+from nimble.bench.entrant import Entrant
+from nimble.bench.job import Job
+from nimble.bench.machine import clocks
+from nimble.bench.measure import host_microseconds, time_in_turn
+from nimble.bench.workloads import Inference
+
+PROFILED = ("eager", "cuda-graph", "nimble")
+HOST_TIME_LIMIT_MS = 200  # calls that take longer keep the host busy by themselves
+
+
+class Pipe:
+    """Lines of JSON to the parent. Everything else that is written to standard output goes to standard error."""
+
+    def __init__(self) -> None:
+        self.file = os.fdopen(os.dup(1), "w", buffering=1)
+        os.dup2(2, 1)
+
+    def say(self, **what) -> None:
+        print(json.dumps(what), file=self.file, flush=True)
+
+
+def watch_parent() -> threading.Event:
+    """Set when the parent says that timing may begin. When the parent is gone, so is this process, with all that a
+    compiler has started in its group."""
+    go = threading.Event()
+
+    def watch() -> None:
+        # Not sys.stdin, whose lock this thread would hold when the interpreter ends.
+        while os.read(0, 1):
+            go.set()
+        os.killpg(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+    return go
+
+
+def use_settings(deterministic: bool) -> None:
+    """The same for everybody: float32 with TF32 convolutions, the fastest kernels that cuDNN finds."""
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.deterministic = deterministic
+
+
+def in_words(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:400]
+
+
+def prepare_all(job: Job, pipe: Pipe) -> list[Entrant]:
+    preparing = inference.preparer if isinstance(job.workload, Inference) else training.preparer
+    pipe.say(doing="making the model")
+    prepare = preparing(job)
+    entrants = []
+    for system in job.systems:
+        pipe.say(doing=f"{system.title}: preparing")
+        try:
+            system.need_packages()
+            entrants.append(prepare(system))
+        except torch.AcceleratorError as error:
+            pipe.say(system=system.name, failed=in_words(error))
+            raise  # nothing works on a GPU after this
+        except Exception as error:  # a competitor may fail in any way; its row says how
+            pipe.say(system=system.name, failed=in_words(error))
+            continue
+        pipe.say(system=system.name, row=entrants[-1].row)
+    return entrants
+
+
+def measure(job: Job, entrants: list[Entrant], pipe: Pipe) -> None:
+    pipe.say(doing="timing")
+    if not entrants:
+        return
+    timings = time_in_turn({entrant.system.name: entrant.run for entrant in entrants}, job.amount)
+    state = clocks()  # at once, while they are what they were
+    for name, timing in timings.items():
+        found = {"timing": asdict(timing), "clocks": state}
+        if "eager" in timings:
+            found["over_eager"] = timings["eager"].median / timing.median
+        pipe.say(system=name, row=found)
+    if job.device.type != "cuda":
+        return
+    for entrant in entrants:
+        if timings[entrant.system.name].median < HOST_TIME_LIMIT_MS:
+            pipe.say(system=entrant.system.name, row={"host_microseconds": host_microseconds(entrant.run)})
+    if job.profile:
+        pipe.say(doing="profiling")
+        for entrant in worth_profiling(entrants):
+            share = active_share(entrant.run)
+            if share is not None:
+                pipe.say(system=entrant.system.name, row={"active_share": share})
+
+
+def worth_profiling(entrants: list[Entrant]) -> list[Entrant]:
+    """A compiler, or those whom the exhibits compare; of variants the profiler has nothing new to tell."""
+    compilers = [entrant for entrant in entrants if entrant.system.own_process]
+    return compilers or [entrant for entrant in entrants if entrant.system.name in PROFILED]
+
+
+def main() -> None:
+    job = Job.from_json(sys.argv[1])
+    pipe = Pipe()
+    go = watch_parent()
+    use_settings(job.deterministic)
+    if job.device.index:
+        torch.cuda.set_device(job.device)  # for what asks for no device: streams, memory, captures
+    without_autograd = isinstance(job.workload, Inference)
+    with torch.inference_mode(without_autograd):
+        entrants = prepare_all(job, pipe)
+        pipe.say(ready=True)
+        go.wait()
+        measure(job, entrants, pipe)
+    pipe.say(done=True)
+
+
+if __name__ == "__main__":
+    main()

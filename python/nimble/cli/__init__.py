@@ -1,0 +1,89 @@
+"""The command line: `nimble` once installed, or `python -m nimble`. One file for each command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import nimble
+from nimble.bench.check import NotEagers
+from nimble.cli import bench, doctor, plan, report, run
+from nimble.exit_codes import BROKEN, FINE, INTERRUPTED, REFUSED, WRONG_INPUT, WrongInput
+from nimble.packages import MissingPackage
+
+COMMANDS = {"run": run, "bench": bench, "report": report, "doctor": doctor}
+
+EPILOG = """\
+examples:
+  nimble doctor               what is installed, and what would not work
+  nimble run resnet50         eager and Nimble, side by side
+  nimble bench --quick        a minute's look at the benchmark suite
+  nimble plan net.json        streams, waits and memory of a task graph
+
+`nimble COMMAND --help` shows more. Exit status: 0 fine; 1 broken (a result that is not eager's, a wrong schedule, an
+installation that does not work); 2 a wrong command line, name or file, or a missing package; 3 a model that cannot be
+replayed; 130 interrupted.
+"""
+
+
+def cmake_path() -> Path:
+    """What CMAKE_PREFIX_PATH has to hold for find_package(Nimble)."""
+    return Path(nimble.__file__).parent / "lib" / "cmake"
+
+
+def parser() -> argparse.ArgumentParser:
+    layout = argparse.RawDescriptionHelpFormatter
+    top = argparse.ArgumentParser(
+        prog="nimble",
+        description="PyTorch programs, scheduled ahead of time",
+        epilog=EPILOG,
+        formatter_class=layout,
+    )
+    top.add_argument("--version", action="version", version=nimble.__version__)
+    top.add_argument("--cmake-path", action="store_true", help="print the path for CMAKE_PREFIX_PATH")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        command.add_arguments(
+            commands.add_parser(
+                name, help=command.SUMMARY, description=command.__doc__, formatter_class=layout
+            )
+        )
+    commands.add_parser("plan", help=plan.SUMMARY)
+    return top
+
+
+def dispatch(given: list[str]) -> int:
+    if given[:1] == ["plan"]:  # before argparse, which would take its --help
+        return plan.run(given[1:])
+    arguments = parser().parse_args(given)
+    arguments.given = given[1:]
+    if arguments.cmake_path:
+        print(cmake_path())
+        return FINE
+    if arguments.command is None:
+        parser().print_help()
+        return FINE
+    return COMMANDS[arguments.command].run(arguments)
+
+
+def main(given: list[str] | None = None) -> int:
+    """Runs a command; its exit status."""
+    given = sys.argv[1:] if given is None else given
+
+    def fail(error: Exception, status: int) -> int:
+        print(f"nimble: {error}", file=sys.stderr)
+        return status
+
+    try:
+        return dispatch(given)
+    except (WrongInput, MissingPackage, OSError) as error:
+        return fail(error, WRONG_INPUT)
+    except NotEagers as error:
+        return fail(error, BROKEN)
+    except nimble.ValidationError as error:
+        return fail(error, BROKEN)
+    except nimble.Error as error:
+        return fail(error, REFUSED)
+    except KeyboardInterrupt:
+        return INTERRUPTED

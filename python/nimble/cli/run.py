@@ -1,0 +1,155 @@
+"""`nimble run`: compiles models, compares with eager, times both in turn, writes the report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from nimble.bench.arguments import checked_device, default_device, positive_seconds
+from nimble.bench.check import compare
+from nimble.bench.job import DTYPES
+from nimble.bench.machine import machine
+from nimble.bench.measure import Amount, time_in_turn
+from nimble.cli.models import Model, add_compile_arguments, add_model_arguments, compiled, load
+from nimble.exit_codes import FINE
+from nimble.progress import progress_bar
+
+DEMO = ("resnet50", "mobilenet_v2", "googlenet", "inception_v3", "nasnet_a_mobile")
+SUMMARY = "compile a model, check it, time it against eager, write its report"
+EXAMPLES = """\
+examples:
+  nimble run                                     five networks
+  nimble run resnet50                            of torchvision, with random weights
+  nimble run timm:resnet18 --batch 8 --dtype bf16
+  nimble run googlenet --streams 4 --option tune=0
+  nimble run bert --report bert.html             of transformers, with its default configuration
+  nimble run my_model.py:make --weights w.pt     make() returns a model, or a model and its inputs
+  nimble run mobilenet_v2 --json                 only JSON on standard output
+
+exit status: 0 fine; 1 a result differs from eager's; 2 a wrong name, file or option, or a missing package;
+3 the model cannot be replayed, and the message says what to change
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help="a name, or file.py:function (five networks)"
+    )
+    add_model_arguments(parser)
+    parser.add_argument(
+        "--seconds", type=positive_seconds, default=2.0, metavar="S", help="of timing for each (2)"
+    )
+    add_compile_arguments(parser)
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="write the report of the last model there (HTML)"
+    )
+    parser.add_argument("--json", action="store_true", help="only JSON on standard output")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    device = torch.device(checked_device(arguments.device or default_device()))
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = True
+    names = arguments.models or DEMO
+    rows = []
+    with progress_bar(total=len(names)) as bar:
+        for name in names:
+            say = lambda text, name=name: bar.say(f"{name}: {text}")  # noqa: E731
+            say("making the model")
+            model = load(name, arguments, device)
+            rows.append(run_model(model, arguments, say))
+            bar.step()
+    if arguments.json:
+        print(json.dumps({"machine": machine(), "rows": rows}, indent=1))
+    else:
+        show(rows, arguments)
+    return FINE
+
+
+def run_model(model: Model, arguments: argparse.Namespace, say: Callable[[str], None]) -> dict:
+    module, inputs = model.module, model.inputs
+    with torch.inference_mode():
+        say("running eagerly")
+        for _ in range(2):  # kernels are chosen and caches filled, for eager and so for what is recorded
+            expected = module(*inputs)
+        say("recording, planning, checking")
+        fast = compiled(module, arguments)
+        start = time.perf_counter()
+        fast.prepare(*inputs)
+        prepare_seconds = time.perf_counter() - start
+        answer = compare(fast(*inputs), expected, DTYPES[arguments.dtype], exact=False)
+        say("timing")
+        competitors = {"eager": lambda: module(*inputs), "nimble": lambda: fast(*inputs)}
+        amount = Amount(seconds=min(0.5, arguments.seconds), most_seconds=arguments.seconds)
+        timings = time_in_turn(competitors, amount)
+        if arguments.report:
+            say("writing the report")
+            fast.report(str(arguments.report))
+    return {
+        "model": model.name,
+        "from": model.library,
+        "batch": arguments.batch,
+        "dtype": arguments.dtype,
+        "device": str(model.device),
+        "answer": answer,
+        "speedup": timings["eager"].median / timings["nimble"].median,
+        "prepare_seconds": prepare_seconds,
+        "eager": asdict(timings["eager"]),
+        "nimble": asdict(timings["nimble"]),
+        "stats": fast.stats,
+        "report": str(arguments.report) if arguments.report else None,
+    }
+
+
+def show(rows: list[dict], arguments: argparse.Namespace) -> None:
+    console = Console()
+    console.width = max(console.width, 240)  # the whole table, also where the terminal is narrow or none
+    table = Table(
+        title=f"milliseconds, batch {arguments.batch}, {arguments.dtype}, on {rows[0]['device']}",
+        caption="medians of interleaved runs; MiB: the arena, of what it takes without planning",
+        box=box.SIMPLE,
+    )
+    table.add_column("model", no_wrap=True)
+    titles = (
+        "eager",
+        "nimble",
+        "speed-up",
+        "tasks",
+        "streams",
+        "syncs",
+        "concurrency",
+        "MiB",
+        "prepared s",
+        "answer",
+    )
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        stats = row["stats"]
+        table.add_row(
+            row["model"],
+            f"{row['eager']['median']:.2f}",
+            f"{row['nimble']['median']:.2f}",
+            f"{row['speedup']:.2f}x",
+            *(str(stats[key]) for key in ("tasks", "streams", "syncs", "degree_of_concurrency")),
+            f"{stats['arena_bytes'] / 2**20:.1f} of {stats['allocated_bytes'] / 2**20:.0f}",
+            f"{row['prepare_seconds']:.2f}",
+            row["answer"],
+        )
+    console.print(table)
+    if len(rows) > 1:
+        mean = math.exp(sum(math.log(row["speedup"]) for row in rows) / len(rows))
+        console.print(f"geometric mean of the speed-ups: {mean:.2f}x")
+    if arguments.report:
+        console.print(f"report: {arguments.report}", soft_wrap=True)

@@ -1,0 +1,11 @@
+"""What the command line's exit status means."""
+
+FINE = 0
+BROKEN = 1  # a result differs from eager's, a schedule is wrong, an installation does not work
+WRONG_INPUT = 2  # the command line, a file or a name; a package that is not installed
+REFUSED = 3  # the model cannot be replayed; the message says what to change
+INTERRUPTED = 130
+
+
+class WrongInput(ValueError):
+    """Ends a command with WRONG_INPUT; the text says what is wrong and what would be right."""

@@ -1,0 +1,53 @@
+"""Timing: competitors take turns, often enough and not for ever."""
+
+from __future__ import annotations
+
+import pytest
+from nimble.bench.active import covered_share
+from nimble.bench.measure import QUICK, Amount, summarize, time_in_turn
+
+
+def test_two_hundred_runs_are_enough_for_fast_systems():
+    amount = Amount()
+    assert not amount.is_enough(runs=199, seconds_each=1.9)
+    assert amount.is_enough(runs=200, seconds_each=0.6)
+
+
+def test_fast_systems_are_timed_for_a_while_all_the_same():
+    assert not Amount().is_enough(runs=200, seconds_each=0.1)
+
+
+def test_two_seconds_are_enough_for_slow_systems_once_there_are_a_few_runs():
+    assert Amount().is_enough(runs=10, seconds_each=2.0)
+    assert not Amount().is_enough(runs=2, seconds_each=60.0)
+
+
+def test_competitors_take_turns_and_none_always_follows_the_same_one():
+    calls = []
+    competitors = {name: (lambda name=name: calls.append(name)) for name in "abc"}
+    timings = time_in_turn(competitors, QUICK)
+    timed = calls[6:]  # after two warm-up runs of each
+    rounds = [timed[at : at + 3] for at in range(0, len(timed), 3)]
+    assert all(sorted(each) == ["a", "b", "c"] for each in rounds)
+    assert {each[0] for each in rounds} == {"a", "b", "c"}
+    assert {timing.runs for timing in timings.values()} == {len(rounds)}
+    assert len(rounds) >= QUICK.runs
+
+
+def test_the_spread_holds_nine_tenths_of_the_runs():
+    timing = summarize([float(value) for value in range(100)])
+    assert (timing.p5, timing.median, timing.p95, timing.runs) == (5.0, 49.5, 95.0, 100)
+
+
+@pytest.mark.parametrize(
+    ("spans", "share"),
+    [
+        ([(0, 4), (6, 10)], 0.8),  # a gap of 2 in 10
+        ([(0, 4), (2, 5), (8, 10)], 0.7),  # side by side counts once
+        ([(0, 10), (2, 3)], 1.0),  # one inside another
+        ([(6, 10), (0, 4)], 0.8),  # in any order
+        ([], None),  # nothing was seen
+    ],
+)
+def test_a_gpu_is_active_while_at_least_one_kernel_runs(spans, share):
+    assert covered_share(spans) == share

@@ -1,0 +1,174 @@
+"""`nimble` itself, `nimble doctor`, `nimble plan`, `nimble report` and `nimble bench`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.command import nimble as command
+from nimble.cli import main
+
+import nimble
+
+GRAPHS = Path(__file__).resolve().parents[3] / "examples/graphs"
+
+
+def finding(report: dict, name: str) -> dict:
+    return next(each for each in report["findings"] if each["name"] == name)
+
+
+def test_help_shows_every_command_examples_and_exit_codes():
+    result = command("--help")
+    assert result.returncode == 0
+    for expected in ("run", "bench", "report", "plan", "doctor", "examples:", "Exit status: 0"):
+        assert expected in result.stdout
+
+
+@pytest.mark.parametrize("name", ["run", "bench", "report", "doctor"])
+def test_every_command_has_help_with_examples_and_exit_codes(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert f"nimble {name}" in out[out.index("examples:") :]
+    assert "exit status: 0" in out
+
+
+def test_without_a_command_there_is_help(capsys):
+    assert main([]) == 0
+    assert "nimble doctor" in capsys.readouterr().out
+
+
+def test_an_unknown_command_or_option_is_status_2():
+    for arguments in (["dance"], ["run", "--fast"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 2
+
+
+def test_version_and_cmake_path_are_printed(capsys):
+    assert main(["--cmake-path"]) == 0
+    assert capsys.readouterr().out.strip().endswith("nimble/lib/cmake")
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.strip() == nimble.__version__
+
+
+def test_the_doctor_finds_that_nimble_works(capsys):
+    assert main(["doctor", "--json"]) == 0
+    captured = capsys.readouterr()
+    report = json.loads(captured.out)
+    assert captured.err == ""
+    assert report["works"]
+    assert finding(report, "torch")["text"].startswith("2.11")
+    assert finding(report, "replay on cpu")["status"] == "ok"
+
+
+def test_the_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch, capsys):
+    from nimble.cli import doctor
+
+    monkeypatch.setattr(doctor, "version_of", lambda name: None if name == "timm" else "1.0")
+    assert main(["doctor", "--json"]) == 0
+    found = finding(json.loads(capsys.readouterr().out), "timm")
+    assert found["status"] == "limited"
+    assert "pip install timm" in found["text"]
+
+
+def test_the_doctor_ends_with_1_where_something_is_broken():
+    result = command("doctor", NIMBLE_CACHE_SIZE="lots")
+    assert result.returncode == 1
+    broken = [line for line in result.stdout.splitlines() if line.startswith("broken")]
+    assert any("NIMBLE_CACHE_SIZE" in line for line in broken)
+
+
+def test_plan_does_what_nimble_plan_does():
+    result = command("plan", str(GRAPHS / "diamond.json"))
+    assert result.returncode == 0, result.stderr
+    assert "streams                 2" in result.stdout
+
+
+def test_plan_speaks_json_and_passes_on_help_and_exit_codes(tmp_path):
+    result = command("plan", str(GRAPHS / "diamond.json"), "--json")
+    assert json.loads(result.stdout)[0]["tasks"] == 4
+    assert "--streams" in command("plan", "--help").stdout
+    assert command("plan", str(tmp_path / "nowhere.json")).returncode == 2
+
+
+def test_bench_lists_what_there_is(capsys):
+    assert main(["bench", "--list", "--json"]) == 0
+    known = json.loads(capsys.readouterr().out)
+    assert "nasnet_a_mobile" in known["workloads"]
+    assert known["systems"]["nimble"] == "Nimble"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["--workloads", "resnet5"], "did you mean resnet50"),
+        (["--systems", "torch-compiel"], "torch-compile"),
+        (["--device", "cuda:77"], "cuda"),
+        (["--draw", "nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_bench_refuses_what_is_not_there(arguments, advice, capsys):
+    assert main(["bench", *arguments]) == 2
+    assert advice in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(nimble.compile(abs), "report"), reason="this build writes no report")
+def test_report_writes_the_page_and_prints_its_path(model_file, tmp_path, capsys):
+    path = tmp_path / "page.html"
+    assert main(["report", f"{model_file}:perceptron", "--device", "cpu", "--out", str(path)]) == 0
+    assert capsys.readouterr().out.strip() == str(path)
+    assert "<html" in path.read_text().lower()
+
+
+@pytest.mark.skipif(not hasattr(nimble.compile(abs), "report"), reason="this build writes no report")
+def test_run_writes_the_report_too(model_file, tmp_path):
+    path = tmp_path / "page.html"
+    assert (
+        main(
+            ["run", f"{model_file}:perceptron", "--device", "cpu", "--seconds", "0.05", "--report", str(path)]
+        )
+        == 0
+    )
+    assert path.exists()
+
+
+def test_progress_is_shown_on_a_terminal_and_not_on_standard_output(model_file):
+    ours, theirs = pty.openpty()
+    command_line = [
+        sys.executable,
+        "-m",
+        "nimble",
+        "run",
+        f"{model_file}:perceptron",
+        "--device",
+        "cpu",
+        "--json",
+    ]
+    settings = os.environ | {
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "TERM": "xterm",
+        "COLUMNS": "120",
+    }
+    process = subprocess.Popen(
+        [*command_line, "--seconds", "0.5"], env=settings, stdout=subprocess.PIPE, stderr=theirs
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        while chunk := os.read(ours, 4096):
+            seen += chunk
+    except OSError:  # the other end is closed
+        pass
+    out = process.stdout.read()
+    assert process.wait() == 0
+    os.close(ours)
+    assert b"timing" in seen
+    assert json.loads(out)["rows"]
