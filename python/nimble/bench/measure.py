@@ -17,6 +17,7 @@ class Timing:
     median: float
     p5: float
     p95: float
+    p99: float
     runs: int
 
 
@@ -43,7 +44,7 @@ MOST_RUNS = 20_000
 def summarize(milliseconds: list[float]) -> Timing:
     ordered = sorted(milliseconds)
     at = lambda share: ordered[min(len(ordered) - 1, int(share * len(ordered)))]  # noqa: E731
-    return Timing(statistics.median(ordered), at(0.05), at(0.95), len(ordered))
+    return Timing(statistics.median(ordered), at(0.05), at(0.95), at(0.99), len(ordered))
 
 
 def wait_for_device() -> None:

@@ -25,6 +25,7 @@ SUMMARY = (
 COLUMNS = (
     "system",
     "ms (p5–p95, runs)",
+    "p99 ms",
     "× eager",
     "× graph",
     "GPU active",
@@ -140,6 +141,7 @@ def figures(row: dict, systems: dict[str, dict]) -> list[str]:
     return [
         row["title"],
         f"**{milliseconds(timing['median'])}** ({spread})",
+        milliseconds(timing["p99"]),
         f"{row['over_eager']:.2f}" if "over_eager" in row else NONE,
         NONE if "over_eager" not in row else over_graph(row, systems),
         f"{row['active_share']:.0%}" if "active_share" in row else NONE,

@@ -6,7 +6,7 @@ MIB = 2**20
 
 
 def timing(median: float) -> dict:
-    return {"median": median, "p5": median * 0.9, "p95": median * 1.2, "runs": 200}
+    return {"median": median, "p5": median * 0.9, "p95": median * 1.2, "p99": median * 1.5, "runs": 200}
 
 
 def row(workload: str, system: str, title: str, batch: int = 1, **found) -> dict:

@@ -56,6 +56,7 @@ def test_a_row_has_figures_or_the_reason_why_not():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("p99 ms", "1.500"),
         ("× eager", "20.00"),
         ("× graph", "2.50"),
         ("GPU active", "60%"),
@@ -85,7 +86,7 @@ def test_the_geometric_mean_is_over_what_was_measured():
 def test_columns_without_any_figure_are_left_out():
     on_cpu = [row("add_one", "eager", "eager", timing=timing(1.0), over_eager=1.0, answer="itself")]
     head = table.details({"rows": on_cpu}).splitlines()[2]
-    assert head == "| system | ms (p5–p95, runs) | × eager | answer |"
+    assert head == "| system | ms (p5–p95, runs) | p99 ms | × eager | answer |"
 
 
 def test_memory_of_training_is_everything_against_eagers():

@@ -41,7 +41,9 @@ def rows_of(folder: Path) -> dict[tuple[str, str], dict]:
 def tiny_run(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess]:
     folder = tmp_path_factory.mktemp("bench")
     workloads = ("add_one", "training/small_perceptron")
-    return folder, bench(folder, "--workloads", *workloads, "--batch", "4", "--systems", "no-compilers")
+    return folder, bench(
+        folder, "--workloads", *workloads, "--batch", "4", "--systems", "no-compilers", "--exhibits"
+    )
 
 
 def test_a_run_ends_well(tiny_run):
@@ -85,7 +87,7 @@ def test_machine_and_versions_are_recorded(tiny_run):
     assert report["machine"]["versions"]["torch"].startswith("2.11")
     assert report["machine"]["threads"] > 0
     assert report["command"].endswith(
-        "--workloads add_one training/small_perceptron --batch 4 --systems no-compilers"
+        "--workloads add_one training/small_perceptron --batch 4 --systems no-compilers --exhibits"
     )
     assert str(tiny_run[0]) not in report["command"]
 
@@ -94,6 +96,7 @@ def test_tables_and_pictures_lie_beside_the_data(tiny_run):
     folder, result = tiny_run
     assert "| add_one | 4 | fp32 |" in (folder / "results.md").read_text()
     assert "| add_one | 4 | fp32 |" in result.stdout
+    assert "| small_perceptron, batch 4, fp32 |" in (folder / "results-exhibits.md").read_text()
     pytest.importorskip("matplotlib")
     assert (folder / "results-inference-speed.svg").exists()
     assert (folder / "results-training-speed.png").exists()
