@@ -1,0 +1,15 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace nimble::kernels {
+
+// Whether our kernels for images handle this tensor: four dimensions, a floating type of up to 32 bits, not
+// empty.
+bool is_image_batch(const at::Tensor& x);
+
+// A result for `x`, as ATen would lay it out: channels_last where x is, contiguous otherwise.
+at::Tensor empty_image_batch(const at::Tensor& x, std::int64_t channels, std::int64_t height,
+                             std::int64_t width);
+
+}  // namespace nimble::kernels
