@@ -50,8 +50,8 @@ void Effects::add(std::string name, const at::Tensor& value) {
   values_.emplace_back(std::move(name), value.defined() ? value.detach().clone() : value);
 }
 
-std::optional<std::string> Effects::difference(const Effects& other,
-                                               const std::optional<Spread>& spread) const {
+std::optional<std::string> Effects::difference(const Effects& other, const std::optional<Spread>& spread,
+                                               const std::optional<Tolerance>& tolerance) const {
   if (values_.size() != other.values_.size()) return "another number of results the next time";
   for (std::size_t i = 0; i < values_.size(); ++i) {
     const auto& [name, a] = values_[i];
@@ -62,6 +62,7 @@ std::optional<std::string> Effects::difference(const Effects& other,
       const bool within = spread && spread->any() && comparable(a, b) && are_numbers(a) &&
                           distance(a, b) <= spread->allowed(i, std::max(largest(a), largest(b)));
       if (within) continue;
+      if (tolerance && comparable(a, b) && tolerance->allows(i, a, b)) continue;
     }
     return name;
   }

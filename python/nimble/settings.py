@@ -36,8 +36,16 @@ def _count(text: str) -> int:
 
 def _seconds(text: str) -> float:
     if not float(text) >= 0:
-        raise ValueError(f"{text} is not a time")
+        raise ValueError(f"{text} is negative")
     return float(text)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _tolerance(text: str) -> float | None:
+    return None if text == "auto" else _seconds(text)
 
 
 # name: (how to read it, its default as text)
@@ -48,6 +56,8 @@ _OPTIONS = {
     "cache_size": (_count, "8"),
     "streams": (_streams, "auto"),
     "tune": (_seconds, "0.5"),
+    "rewrites": (_names, _C.DEFAULT_REWRITES),
+    "tolerance": (_tolerance, "auto"),
 }
 
 
@@ -60,6 +70,8 @@ def compile_options(**given: Any) -> _C.CompileOptions:
     for name, (read, default) in _OPTIONS.items():
         value = given.get(name)
         source = name if value is not None else f"NIMBLE_{name.upper()}"
+        if isinstance(value, list | tuple):
+            value = ",".join(value)
         text = str(value) if value is not None else os.environ.get(source, default)
         try:
             values[name] = read(text)
@@ -72,4 +84,6 @@ def compile_options(**given: Any) -> _C.CompileOptions:
     options.cache_size = values["cache_size"]
     options.streams = values["streams"]
     options.tune_seconds = values["tune"]
+    options.rewrites = values["rewrites"]
+    options.tolerance = values["tolerance"]
     return options
