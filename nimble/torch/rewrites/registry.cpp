@@ -46,6 +46,12 @@ std::span<const Rewrite* const> all_rewrites() {
       &kOutOfPlace,
       &kCommonSubexpressions,
       &kFoldBatchNorm,
+      &kReluThroughCat,
+      &kChannelsLast,
+      &kFuseConvolution,
+      &kPooling,
+      &kLinearActivation,
+      &kFusePointwise,
       &kWeightsOnce,
   };
   return kAll;
