@@ -46,6 +46,7 @@ std::span<const Rewrite* const> all_rewrites() {
       &kOutOfPlace,
       &kCommonSubexpressions,
       &kFoldBatchNorm,
+      &kMkldnnConvolution,
       &kWeightsOnce,
   };
   return kAll;
