@@ -11,6 +11,7 @@ extern const Rewrite kFoldBatchNorm;
 extern const Rewrite kFuseConvolution;
 extern const Rewrite kFusePointwise;
 extern const Rewrite kLinearActivation;
+extern const Rewrite kMkldnnConvolution;
 extern const Rewrite kOutOfPlace;
 extern const Rewrite kPooling;
 extern const Rewrite kReluThroughCat;

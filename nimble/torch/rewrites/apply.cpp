@@ -1,5 +1,7 @@
 #include "nimble/torch/rewrites/apply.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 
 #include "nimble/torch/rewrites/check_program.h"
@@ -13,6 +15,12 @@ bool writes_outside(const Program& program) {
                        [&](const TensorRef& ref) { return program.buffer(ref.buffer).outside.defined(); });
   });
 }
+
+namespace {
+
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+
+}  // namespace
 
 AppliedRewrites apply_rewrites(Program program, std::span<const Rewrite* const> rewrites,
                                std::span<const at::Tensor> inputs, const RewriteContext& context,
@@ -32,6 +40,8 @@ AppliedRewrites apply_rewrites(Program program, std::span<const Rewrite* const> 
       applied.program = std::move(recorded);
       report.tasks_after = applied.program.tasks.size();
       applied.exact &= rewrite->exact;
+    } catch (const c10::Error& error) {
+      report.dropped = first_line(error.what_without_backtrace());
     } catch (const std::exception& error) {
       report.dropped = error.what();
     }

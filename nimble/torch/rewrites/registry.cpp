@@ -52,6 +52,7 @@ std::span<const Rewrite* const> all_rewrites() {
       &kPooling,
       &kLinearActivation,
       &kFusePointwise,
+      &kMkldnnConvolution,
       &kWeightsOnce,
   };
   return kAll;

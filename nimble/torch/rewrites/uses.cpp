@@ -44,6 +44,15 @@ std::optional<TaskId> Uses::only_reader(TaskId id) const {
   return looks == 1 ? std::optional(readers[0]) : std::nullopt;
 }
 
+bool Uses::can_move(TaskId task, TaskId later) const {
+  for (const TensorRef& ref : program_.task(task).reads) {
+    for (const TaskId writer : writers(ref.buffer)) {
+      if (task < writer && writer < later) return false;
+    }
+  }
+  return true;
+}
+
 bool Uses::is_weight(const TensorRef& ref) const {
   if (!writers(ref.buffer).empty()) {
     // Computed from weights, by an earlier rewrite or by the user: as good as one.

@@ -28,6 +28,9 @@ class Uses {
   // else sees it, so a rewrite of the two may leave it out.
   std::optional<TaskId> only_reader(TaskId task) const;
 
+  // Whether `task` would read the same values in the place of `later`: nobody writes to them in between.
+  bool can_move(TaskId task, TaskId later) const;
+
   // The value never changes while the program runs, and a change between runs can be noticed: a weight.
   bool is_weight(const TensorRef& ref) const;
 
