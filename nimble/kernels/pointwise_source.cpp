@@ -191,14 +191,144 @@ std::int64_t vector_width(const std::vector<Dimension>& dimensions, at::TensorLi
   return vector.width();
 }
 
-std::string offset_of(const std::vector<Dimension>& dimensions, std::size_t operand) {
-  std::string text;
-  for (std::size_t d = 0; d < dimensions.size(); ++d) {
-    const auto stride = dimensions[d].strides[operand];
-    if (stride != 0) text += " + i" + std::to_string(d) + " * " + std::to_string(stride);
+// The text of one kernel. Inside it, `i0`, `i1`, … count along the dimensions, `p` are the arguments, `v`
+// what was loaded, `a` the inputs' and `t` the steps' values of one lane, `r` what is to be stored.
+class Emitter {
+ public:
+  Emitter(const Expression& expression, at::TensorList inputs, at::TensorList steps, at::TensorList results)
+      : expression_(expression), inputs_(inputs), steps_(steps), results_(results) {
+    operands_.assign(inputs.begin(), inputs.end());
+    operands_.insert(operands_.end(), results.begin(), results.end());
+    dimensions_ = dimensions_of(results[0].sizes(), operands_);
+    width_ = vector_width(dimensions_, operands_, results[0].numel());
+    work_ = results[0].numel() / width_;
   }
-  return text;
-}
+
+  KernelSource emit() const {
+    const std::string head = "extern \"C\" __global__ void __launch_bounds__(" + number(block_size(work_)) +
+                             ") " + KernelSource::kName + "(" + parameters() + ") {\n";
+    const std::string kernel = head + indices() + loads() + "#pragma unroll\n  for (int lane = 0; lane < " +
+                               number(width_) + "; ++lane) {\n" + arithmetic() + "  }\n" + stores() + "}\n";
+    return {with_prelude("", kernel), block_count(work_), block_size(work_), false};
+  }
+
+ private:
+  static std::string number(std::int64_t value) { return std::to_string(value); }
+  static std::string type(const at::Tensor& tensor) { return std::string(device_type(tensor.scalar_type())); }
+  static std::string name(const Value& value) {
+    return (value.kind == Value::Kind::kInput ? "a" : "t") + std::to_string(value.index);
+  }
+  const at::Tensor& tensor(const Value& value) const {
+    return (value.kind == Value::Kind::kInput ? inputs_ : steps_)[value.index];
+  }
+  bool is_broadcast(std::size_t operand) const { return dimensions_.back().strides[operand] == 0; }
+
+  std::string parameters() const {
+    std::string text;
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+      const char* access = i < inputs_.size() ? "const " : "";
+      text += (i ? ", " : "") + (access + type(operands_[i])) + "* __restrict__ p" + std::to_string(i);
+    }
+    return text;
+  }
+
+  std::string indices() const {
+    const std::string index = results_[0].numel() < (std::int64_t{1} << 31) ? "int" : "long long";
+    std::string text = "  " + index + " rest = static_cast<" + index + ">(blockIdx.x) * " +
+                       number(block_size(work_)) + " + threadIdx.x;\n  if (rest >= " + number(work_) +
+                       "LL) return;\n";
+    for (std::size_t d = dimensions_.size(); d-- > 0;) {
+      const bool fastest = d + 1 == dimensions_.size();
+      const std::string size = number(fastest ? dimensions_[d].size / width_ : dimensions_[d].size);
+      text += "  const " + index + " i" + std::to_string(d) + " = " + (d == 0 ? "rest" : "rest % " + size) +
+              (fastest ? " * " + number(width_) : "") + ";\n";
+      if (d != 0) text += "  rest /= " + size + ";\n";
+    }
+    return text;
+  }
+
+  std::string place(std::size_t operand) const {
+    std::string text = "p" + std::to_string(operand);
+    for (std::size_t d = 0; d < dimensions_.size(); ++d) {
+      const auto stride = dimensions_[d].strides[operand];
+      if (stride != 0) text += " + i" + std::to_string(d) + " * " + number(stride);
+    }
+    return text;
+  }
+
+  std::string loads() const {
+    std::string text;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      text += "  const auto v" + std::to_string(i) + " = load<" + (is_broadcast(i) ? "1" : number(width_)) +
+              ">(" + place(i) + ");\n";
+    }
+    for (std::size_t r = 0; r < results_.size(); ++r) {
+      text += "  Vector<" + type(results_[r]) + ", " + number(width_) + "> r" + std::to_string(r) + ";\n";
+    }
+    return text;
+  }
+
+  std::string arithmetic() const {
+    std::string text;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      const std::string n = std::to_string(i);
+      text += "    const auto a" + n + " = widen(v" + n + ".at[" + (is_broadcast(i) ? "0" : "lane") + "]);\n";
+    }
+    for (std::size_t s = 0; s < expression_.steps.size(); ++s) text += step_line(s);
+    for (std::size_t r = 0; r < results_.size(); ++r) {
+      text += "    r" + std::to_string(r) + ".at[lane] = Narrow<" + type(results_[r]) + ">::of(" +
+              name(expression_.results[r]) + ");\n";
+    }
+    return text;
+  }
+
+  // Operands are brought to the type that ATen computes in, and the result is rounded as if it went to
+  // memory.
+  std::string step_line(std::size_t s) const {
+    const Step& step = expression_.steps[s];
+    const Emission emission = emission_of(step);
+    const auto compute = emission.compares ? common_type(step) : steps_[s].scalar_type();
+    const std::string computed(device_type(compute));
+    const bool selects = step.function == "where.self" || step.function == "masked_fill.Scalar";
+    std::string arguments;
+    for (const std::size_t argument : emission.arguments) {
+      if (!arguments.empty()) arguments += ", ";
+      if (const auto* value = std::get_if<Value>(&step.arguments[argument])) {
+        const auto given = tensor(*value).scalar_type();
+        const bool as_is = given == compute || (selects && given == c10::kBool);
+        arguments += as_is ? name(*value) : "as<" + computed + ">(" + name(*value) + ")";
+      } else {
+        arguments +=
+            literal(std::get<c10::IValue>(step.arguments[argument]), "arithmetic_t<" + computed + ">");
+      }
+    }
+    return "    const auto t" + std::to_string(s) + " = as<" + type(steps_[s]) +
+           ">(fn::" + emission.function + "<arithmetic_t<" + computed + ">>(" + arguments + "));\n";
+  }
+
+  // Of two operands that are compared, the second perhaps a number.
+  c10::ScalarType common_type(const Step& step) const {
+    const at::Tensor& left = tensor(std::get<Value>(step.arguments[0]));
+    if (is_number(step.arguments[1])) {
+      return at::result_type(left, std::get<c10::IValue>(step.arguments[1]).toScalar());
+    }
+    return at::result_type(left, tensor(std::get<Value>(step.arguments[1])));
+  }
+
+  std::string stores() const {
+    std::string text;
+    for (std::size_t r = 0; r < results_.size(); ++r) {
+      text += "  store(" + place(inputs_.size() + r) + ", r" + std::to_string(r) + ");\n";
+    }
+    return text;
+  }
+
+  const Expression& expression_;
+  at::TensorList inputs_, steps_, results_;
+  std::vector<at::Tensor> operands_;
+  std::vector<Dimension> dimensions_;
+  std::int64_t width_ = 1, work_ = 0;  // elements of one thread, and how many threads that takes
+};
 
 }  // namespace
 
@@ -212,109 +342,18 @@ bool has_kernel(const Step& step) {
 
 KernelSource pointwise_source(const Expression& expression, at::TensorList inputs, at::TensorList steps,
                               at::TensorList results) {
-  std::vector<at::Tensor> operands(inputs.begin(), inputs.end());
-  operands.insert(operands.end(), results.begin(), results.end());
-  for (const at::Tensor& operand : operands) {
-    if (device_type(operand.scalar_type()).empty())
-      throw InvalidInput(std::string("[nimble::pointwise] no kernel handles elements of type ") +
-                         c10::toString(operand.scalar_type()));
+  for (const at::TensorList tensors : {inputs, steps, results}) {
+    for (const at::Tensor& tensor : tensors) {
+      if (device_type(tensor.scalar_type()).empty())
+        throw InvalidInput(std::string("[nimble::pointwise] no kernel handles elements of type ") +
+                           c10::toString(tensor.scalar_type()));
+    }
   }
   for (const at::Tensor& result : results) {
     if (result.sizes() != results[0].sizes())
       throw InvalidInput("[nimble::pointwise] all results must have one shape: " + to_string(expression));
   }
-  const std::int64_t elements = results[0].numel();
-  const auto dimensions = dimensions_of(results[0].sizes(), operands);
-  const std::int64_t width = vector_width(dimensions, operands, elements);
-  const std::int64_t work = elements / width;
-  const std::string lanes = std::to_string(width), threads = std::to_string(block_size(work));
-
-  // The type of a value in memory, and the name of the variable that holds it inside the loop.
-  const auto dtype = [&](const Value& value) {
-    return (value.kind == Value::Kind::kInput ? inputs : steps)[value.index].scalar_type();
-  };
-  const auto name = [](const Value& value) {
-    return (value.kind == Value::Kind::kInput ? "a" : "t") + std::to_string(value.index);
-  };
-
-  std::string parameters, body;
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    const bool is_input = i < inputs.size();
-    parameters += (i ? ", " : "") + std::string(is_input ? "const " : "") +
-                  std::string(device_type(operands[i].scalar_type())) + "* __restrict__ p" +
-                  std::to_string(i);
-  }
-  const std::string index = elements < (std::int64_t{1} << 31) ? "int" : "long long";
-  body += "  " + index + " rest = static_cast<" + index + ">(blockIdx.x) * " + threads +
-          " + threadIdx.x;\n  if (rest >= " + std::to_string(work) + "LL) return;\n";
-  for (std::size_t d = dimensions.size(); d-- > 0;) {
-    const bool fastest = d + 1 == dimensions.size();
-    const std::string size = std::to_string(fastest ? dimensions[d].size / width : dimensions[d].size);
-    const std::string i = "i" + std::to_string(d);
-    body += "  const " + index + " " + i + " = " + (d == 0 ? "rest" : "rest % " + size) +
-            (fastest ? " * " + lanes : "") + ";\n";
-    if (d != 0) body += "  rest /= " + size + ";\n";
-  }
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const bool broadcast = dimensions.back().strides[i] == 0;
-    body += "  const auto v" + std::to_string(i) + " = load<" + (broadcast ? "1" : lanes) + ">(p" +
-            std::to_string(i) + offset_of(dimensions, i) + ");\n";
-  }
-  for (std::size_t r = 0; r < results.size(); ++r) {
-    body += "  Vector<" + std::string(device_type(results[r].scalar_type())) + ", " + lanes + "> r" +
-            std::to_string(r) + ";\n";
-  }
-  body += "#pragma unroll\n  for (int lane = 0; lane < " + lanes + "; ++lane) {\n";
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const bool broadcast = dimensions.back().strides[i] == 0;
-    body += "    const auto a" + std::to_string(i) + " = widen(v" + std::to_string(i) + ".at[" +
-            (broadcast ? "0" : "lane") + "]);\n";
-  }
-  for (std::size_t s = 0; s < expression.steps.size(); ++s) {
-    const Step& step = expression.steps[s];
-    const Emission emission = emission_of(step);
-    const auto result_type = steps[s].scalar_type();
-    auto compute = result_type;
-    if (emission.compares) {
-      // Of the operands, numbers included, as ATen compares them.
-      const auto meta = [&](const Argument& argument) {
-        const auto& value = std::get<Value>(argument);
-        return (value.kind == Value::Kind::kInput ? inputs : steps)[value.index];
-      };
-      compute =
-          is_number(step.arguments[1])
-              ? at::result_type(meta(step.arguments[0]), std::get<c10::IValue>(step.arguments[1]).toScalar())
-              : at::result_type(meta(step.arguments[0]), meta(step.arguments[1]));
-    }
-    const std::string type(device_type(compute));
-    std::string call;
-    for (std::size_t argument : emission.arguments) {
-      if (!call.empty()) call += ", ";
-      if (const auto* value = std::get_if<Value>(&step.arguments[argument])) {
-        const bool is_condition = dtype(*value) == c10::kBool && compute != c10::kBool &&
-                                  (step.function == "where.self" || step.function == "masked_fill.Scalar");
-        const bool same = dtype(*value) == compute || is_condition;
-        call += same ? name(*value) : "as<" + type + ">(" + name(*value) + ")";
-      } else {
-        call += literal(std::get<c10::IValue>(step.arguments[argument]), "arithmetic_t<" + type + ">");
-      }
-    }
-    body += "    const auto t" + std::to_string(s) + " = as<" + std::string(device_type(result_type)) +
-            ">(fn::" + emission.function + "<arithmetic_t<" + type + ">>(" + call + "));\n";
-  }
-  for (std::size_t r = 0; r < results.size(); ++r) {
-    body += "    r" + std::to_string(r) + ".at[lane] = Narrow<" +
-            std::string(device_type(results[r].scalar_type())) + ">::of(" + name(expression.results[r]) +
-            ");\n";
-  }
-  body += "  }\n";
-  for (std::size_t r = 0; r < results.size(); ++r) {
-    body += "  store(p" + std::to_string(inputs.size() + r) + offset_of(dimensions, inputs.size() + r) +
-            ", r" + std::to_string(r) + ");\n";
-  }
-  const std::string kernel = "extern \"C\" __global__ void __launch_bounds__(" + threads + ") " +
-                             KernelSource::kName + "(" + parameters + ") {\n" + body + "}\n";
-  return {with_prelude("", kernel), block_count(work), block_size(work), false};
+  return Emitter(expression, inputs, steps, results).emit();
 }
 
 }  // namespace nimble::kernels

@@ -4,7 +4,7 @@
 
 namespace {
 
-TORCH_LIBRARY(nimble, library) {
+TORCH_LIBRARY_FRAGMENT(nimble, library) {
   // What the expression says (nimble/kernels/expression.h), in one kernel.
   library.def("pointwise(Tensor[] inputs, str expression) -> Tensor[]");
 

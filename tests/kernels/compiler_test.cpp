@@ -5,6 +5,7 @@
 #include "nimble/core/error.h"
 #include "nimble/core/files.h"
 #include "nimble/kernels/cuda/kernel_compiler.h"
+#include "nimble/kernels/cuda/launch.h"
 #include "nimble/kernels/cuda/nvrtc.h"
 #include "nimble/kernels/depthwise_source.h"
 #include "nimble/kernels/pointwise_source.h"
@@ -40,7 +41,8 @@ KernelSource depthwise(at::ScalarType type, at::MemoryFormat format) {
                            .after = "hardswish"});
 }
 
-KernelSource pooling(Pooling::Kind kind, at::ScalarType type, std::int64_t out) {
+KernelSource pooling(Pooling::Kind kind, at::ScalarType type, std::int64_t out,
+                     const char* after = "gelu_tanh") {
   const auto options = at::dtype(type).memory_format(at::MemoryFormat::ChannelsLast);
   const at::Tensor x = at::empty({1, 32, 14, 14}, options), y = at::empty({1, 32, out, out}, options);
   return pooling_source({.kind = kind,
@@ -48,7 +50,7 @@ KernelSource pooling(Pooling::Kind kind, at::ScalarType type, std::int64_t out) 
                          .y = ImageLayout(y),
                          .window = Window({2}, {2}, {0}, {1}),
                          .dtype = type,
-                         .after = "gelu_tanh"});
+                         .after = after});
 }
 
 KernelSource pointwise(at::ScalarType type) {
@@ -118,12 +120,25 @@ TEST(CompilerTest, ADamagedFileIsMadeAnew) {
   EXPECT_EQ(read_file(file), whole);
 }
 
+TEST(CompilerTest, OperatorsWithoutMemoryTellWhichKernelsTheyNeed) {
+  const auto meta = at::device(at::kMeta).dtype(at::kFloat).memory_format(at::MemoryFormat::ChannelsLast);
+  const at::Tensor x = at::empty({1, 32, 14, 14}, meta);
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("nimble::adaptive_avg_pool2d", "");
+  torch::jit::Stack stack = {x, std::vector<std::int64_t>{1, 1}, "none"};
+  KernelCollector collector;
+  op.callBoxed(&stack);
+  ASSERT_EQ(collector.kernels.size(), 1u);
+  EXPECT_EQ(collector.kernels[0].text, pooling(Pooling::Kind::kAdaptiveAverage, at::kFloat, 1, "none").text);
+  EXPECT_EQ(stack[0].toTensor().sizes(), (std::vector<std::int64_t>{1, 32, 1, 1}));
+}
+
 TEST(CompilerTest, ManyAreCompiledInParallel) {
   const TemporaryFolder folder;
   const DiskCache cache(folder.path() / "cache");
   std::vector<KernelSource> kernels;
   for (int i = 0; i < 12; ++i) kernels.push_back(trivial(i));
-  compile_in_parallel(kernels, 90, cache);
+  const auto cubins = compile_in_parallel(kernels, 90, cache);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(cubins[i], cubin_of(trivial(i), 90, cache));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path() / "cache"), {}), 12);
   kernels.push_back({"oops", 1, 1, false});
   EXPECT_THROW(compile_in_parallel(kernels, 90, cache), Error);

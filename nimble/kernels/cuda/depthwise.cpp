@@ -1,5 +1,4 @@
 #include <ATen/ATen.h>
-#include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
 #include <array>
@@ -22,7 +21,7 @@ at::Tensor depthwise_convolution_cuda(const at::Tensor& x, const at::Tensor& wei
   if (!is_image_batch(x) || !one_type || !one_filter_each) {
     return depthwise_convolution(x, weight, bias, stride, padding, dilation, before, after);
   }
-  const c10::cuda::CUDAGuard guard(x.device());
+  const auto guard = on_device_of(x);
   const Window window(weight.sizes().slice(2), stride, padding, dilation);
   const auto steps = [](std::int64_t size, std::int64_t pad, std::int64_t reach, std::int64_t stride) {
     return (size + 2 * pad - reach) / stride + 1;
@@ -44,14 +43,18 @@ at::Tensor depthwise_convolution_cuda(const at::Tensor& x, const at::Tensor& wei
                               .has_bias = bias.has_value(),
                               .before = before,
                               .after = after};
-  const std::array<void*, 4> pointers = {
-      const_cast<void*>(x.const_data_ptr()), const_cast<void*>(weight.const_data_ptr()),
-      const_cast<void*>(bias ? bias->const_data_ptr() : nullptr), y.mutable_data_ptr()};
+  const std::array<void*, 4> pointers = {address_of(x), address_of(weight),
+                                         bias ? address_of(*bias) : nullptr, address_of(y)};
   launch(depthwise_source(convolution), pointers);
   return y;
 }
 
 TORCH_LIBRARY_IMPL(nimble, CUDA, library) {
+  library.impl("depthwise_convolution", depthwise_convolution_cuda);
+}
+
+// Without memory they tell shapes, and which kernels they need.
+TORCH_LIBRARY_IMPL(nimble, Meta, library) {
   library.impl("depthwise_convolution", depthwise_convolution_cuda);
 }
 

@@ -10,6 +10,10 @@ bool is_image_batch(const at::Tensor& x) {
   return x.dim() == 4 && known_type && x.numel() > 0;
 }
 
+c10::cuda::OptionalCUDAGuard on_device_of(const at::Tensor& x) {
+  return c10::cuda::OptionalCUDAGuard(x.is_cuda() ? std::optional(x.device()) : std::nullopt);
+}
+
 at::Tensor empty_image_batch(const at::Tensor& x, std::int64_t channels, std::int64_t height,
                              std::int64_t width) {
   return at::empty({x.size(0), channels, height, width},

@@ -5,7 +5,6 @@
 #include <exception>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 #include "nimble/kernels/cuda/nvrtc.h"
 
@@ -28,14 +27,16 @@ std::string cubin_of(const KernelSource& kernel, int arch, const DiskCache& cach
   return cubin;
 }
 
-void compile_in_parallel(std::span<const KernelSource> kernels, int arch, const DiskCache& cache) {
+std::vector<std::string> compile_in_parallel(std::span<const KernelSource> kernels, int arch,
+                                             const DiskCache& cache) {
+  std::vector<std::string> cubins(kernels.size());
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;
   std::exception_ptr failure;
   const auto work = [&] {
     for (std::size_t i = next++; i < kernels.size(); i = next++) {
       try {
-        cubin_of(kernels[i], arch, cache);
+        cubins[i] = cubin_of(kernels[i], arch, cache);
       } catch (...) {
         const std::lock_guard lock(mutex);
         failure = std::current_exception();
@@ -49,6 +50,7 @@ void compile_in_parallel(std::span<const KernelSource> kernels, int arch, const 
     work();
   }
   if (failure) std::rethrow_exception(failure);
+  return cubins;
 }
 
 }  // namespace nimble::kernels

@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "nimble/kernels/disk_cache.h"
 #include "nimble/kernels/kernel_source.h"
@@ -12,7 +13,8 @@ namespace nimble::kernels {
 // compiled now and kept there.
 std::string cubin_of(const KernelSource& kernel, int arch, const DiskCache& cache);
 
-// Fills the cache with what is missing, on as many threads as there are cores.
-void compile_in_parallel(std::span<const KernelSource> kernels, int arch, const DiskCache& cache);
+// The same for many, on as many threads as there are cores.
+std::vector<std::string> compile_in_parallel(std::span<const KernelSource> kernels, int arch,
+                                             const DiskCache& cache);
 
 }  // namespace nimble::kernels

@@ -1,6 +1,5 @@
 #include <ATen/ATen.h>
 #include <ATen/native/Pool.h>
-#include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
 #include <array>
@@ -14,7 +13,7 @@ namespace nimble::kernels {
 namespace {
 
 void run(const Pooling& pooling, const at::Tensor& x, at::Tensor& y) {
-  const std::array<void*, 2> pointers = {const_cast<void*>(x.const_data_ptr()), y.mutable_data_ptr()};
+  const std::array<void*, 2> pointers = {address_of(x), address_of(y)};
   launch(pooling_source(pooling), pointers);
 }
 
@@ -33,7 +32,7 @@ at::Tensor max_pool2d_cuda(const at::Tensor& x, at::IntArrayRef kernel_size, at:
   if (!is_image_batch(x)) {
     return max_pool2d(x, kernel_size, stride, padding, dilation, ceil_mode, activation);
   }
-  const c10::cuda::CUDAGuard guard(x.device());
+  const auto guard = on_device_of(x);
   const Window window(kernel_size, stride, padding, dilation);
   at::Tensor y = empty_pooled(x, window, ceil_mode);
   run({.kind = Pooling::Kind::kMaximum,
@@ -53,7 +52,7 @@ at::Tensor avg_pool2d_cuda(const at::Tensor& x, at::IntArrayRef kernel_size, at:
     return avg_pool2d(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override,
                       activation);
   }
-  const c10::cuda::CUDAGuard guard(x.device());
+  const auto guard = on_device_of(x);
   const Window window(kernel_size, stride, padding, {});
   at::Tensor y = empty_pooled(x, window, ceil_mode);
   run({.kind = Pooling::Kind::kAverage,
@@ -71,7 +70,7 @@ at::Tensor avg_pool2d_cuda(const at::Tensor& x, at::IntArrayRef kernel_size, at:
 at::Tensor adaptive_avg_pool2d_cuda(const at::Tensor& x, at::IntArrayRef output_size,
                                     std::string_view activation) {
   if (!is_image_batch(x)) return adaptive_avg_pool2d(x, output_size, activation);
-  const c10::cuda::CUDAGuard guard(x.device());
+  const auto guard = on_device_of(x);
   at::Tensor y = empty_image_batch(x, x.size(1), output_size.front(), output_size.back());
   run({.kind = Pooling::Kind::kAdaptiveAverage,
        .x = ImageLayout(x),
@@ -83,6 +82,13 @@ at::Tensor adaptive_avg_pool2d_cuda(const at::Tensor& x, at::IntArrayRef output_
 }
 
 TORCH_LIBRARY_IMPL(nimble, CUDA, library) {
+  library.impl("max_pool2d", max_pool2d_cuda);
+  library.impl("avg_pool2d", avg_pool2d_cuda);
+  library.impl("adaptive_avg_pool2d", adaptive_avg_pool2d_cuda);
+}
+
+// Without memory they tell shapes, and which kernels they need.
+TORCH_LIBRARY_IMPL(nimble, Meta, library) {
   library.impl("max_pool2d", max_pool2d_cuda);
   library.impl("avg_pool2d", avg_pool2d_cuda);
   library.impl("adaptive_avg_pool2d", adaptive_avg_pool2d_cuda);

@@ -33,30 +33,40 @@ at::Tensor mkldnn_convolution(const at::Tensor& input, const at::Tensor& weight,
                               at::IntArrayRef stride, at::IntArrayRef dilation, std::int64_t groups,
                               c10::string_view activation, at::ArrayRef<double> numbers,
                               c10::string_view algorithm) {
-  using Reorder = at::Tensor(const at::Tensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, std::int64_t,
-                             at::OptionalIntArrayRef);
+  using Reorder = at::Tensor(const at::Tensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
+                             std::int64_t, at::OptionalIntArrayRef);
   using Unary = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
                            at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, std::int64_t, c10::string_view,
                            Scalars, std::optional<c10::string_view>);
   using Binary = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                            const std::optional<at::Tensor>&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
-                            std::int64_t, c10::string_view, std::optional<at::Scalar>,
+                            const std::optional<at::Tensor>&, at::IntArrayRef, at::IntArrayRef,
+                            at::IntArrayRef, std::int64_t, c10::string_view, std::optional<at::Scalar>,
                             std::optional<c10::string_view>, Scalars, std::optional<c10::string_view>);
   static const auto reorder = find_operator("mkldnn::_reorder_convolution_weight").typed<Reorder>();
   static const auto unary = find_operator("mkldnn::_convolution_pointwise").typed<Unary>();
   static const auto binary = find_operator("mkldnn::_convolution_pointwise", "binary").typed<Binary>();
-  const at::Tensor& ready = packed->get(
-      [&] { return reorder.call(weight, padding, stride, dilation, groups, input.sizes()); });
+  const at::Tensor& ready =
+      packed->get([&] { return reorder.call(weight, padding, stride, dilation, groups, input.sizes()); });
   if (!other) {
     return unary.call(input, ready, bias, padding, stride, dilation, groups, activation, to_scalars(numbers),
                       algorithm);
   }
   const auto after = activation == "none" ? std::nullopt : std::optional(activation);
-  return binary.call(input, *other, ready, bias, padding, stride, dilation, groups, "add", at::Scalar(1.0), after,
-                     to_scalars(numbers), algorithm);
+  return binary.call(input, *other, ready, bias, padding, stride, dilation, groups, "add", at::Scalar(1.0),
+                     after, to_scalars(numbers), algorithm);
 }
 
-enum Convolution { kInput, kWeight, kBias, kStride, kPadding, kDilation, kTransposed, kOutputPadding, kGroups };
+enum Convolution {
+  kInput,
+  kWeight,
+  kBias,
+  kStride,
+  kPadding,
+  kDilation,
+  kTransposed,
+  kOutputPadding,
+  kGroups
+};
 
 bool is_convolution(const Task& task, const Uses& uses) {
   if (!is_call_of(task, "aten::convolution") || value_argument(task, kTransposed).toBool()) return false;
@@ -118,13 +128,13 @@ class Fuse {
         take(*next);
       }
     }
-    edit_.replace(last, op,
-                  {convolution.arguments[kInput], convolution.arguments[kWeight], convolution.arguments[kBias],
-                   other, Packed::make(), convolution.arguments[kPadding], convolution.arguments[kStride],
-                   convolution.arguments[kDilation], convolution.arguments[kGroups],
-                   c10::IValue(activation.name), c10::IValue(activation.numbers),
-                   c10::IValue(activation.algorithm)},
-                  program_.task(last).results);
+    edit_.replace(
+        last, op,
+        {convolution.arguments[kInput], convolution.arguments[kWeight], convolution.arguments[kBias], other,
+         Packed::make(), convolution.arguments[kPadding], convolution.arguments[kStride],
+         convolution.arguments[kDilation], convolution.arguments[kGroups], c10::IValue(activation.name),
+         c10::IValue(activation.numbers), c10::IValue(activation.algorithm)},
+        program_.task(last).results);
     sites_.push_back(std::move(site));
   }
 
@@ -140,7 +150,8 @@ Rewritten apply(Program program, const RewriteContext&) { return Fuse(program).r
 
 const Rewrite kMkldnnConvolution{
     .name = "mkldnn_convolution",
-    .summary = "convolutions on the CPU with packed weights, channels last, and what follows them in one kernel",
+    .summary =
+        "convolutions on the CPU with packed weights, channels last, and what follows them in one kernel",
     .on_cuda = false,
     .apply = apply};
 
@@ -149,7 +160,8 @@ const Rewrite kMkldnnConvolution{
 TORCH_LIBRARY_FRAGMENT(nimble, library) {
   library.def(
       "mkldnn_convolution(Tensor input, Tensor weight, Tensor? bias, Tensor? other, "
-      "__torch__.torch.classes.nimble.Packed packed, int[] padding, int[] stride, int[] dilation, int groups, "
+      "__torch__.torch.classes.nimble.Packed packed, int[] padding, int[] stride, int[] dilation, int "
+      "groups, "
       "str activation, float[] numbers, str algorithm) -> Tensor",
       torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(nimble::mkldnn_convolution)));
 }

@@ -15,7 +15,8 @@ namespace {
 
 // Its result at a place depends on nothing but its one tensor there, so it may run before or behind a cat.
 bool may_move(const Task& task) {
-  for (const char* name : {"aten::relu", "aten::hardtanh", "aten::silu", "aten::hardswish", "aten::sigmoid"}) {
+  for (const char* name :
+       {"aten::relu", "aten::hardtanh", "aten::silu", "aten::hardswish", "aten::sigmoid"}) {
     if (is_call_of(task, name)) return true;
   }
   return false;

@@ -10,7 +10,9 @@ class ReluThroughCat : public RewriteTest {
 };
 
 TEST_F(ReluThroughCat, MovesToTheParts) {
-  const Function function = [](const Tensors& in) -> Tensors { return {at::cat({in[0] + in[1], in[0] * in[1]}, 1).relu()}; };
+  const Function function = [](const Tensors& in) -> Tensors {
+    return {at::cat({in[0] + in[1], in[0] * in[1]}, 1).relu()};
+  };
   const Program program = rewritten(function, inputs_, {"relu_through_cat"});
   EXPECT_EQ(drawn(program), R"(
 %0 = add(input0, input1)
@@ -36,7 +38,10 @@ TEST_F(ReluThroughCat, NotIfSomebodyElseReadsTheConcatenation) {
 }
 
 TEST_F(ReluThroughCat, NotAnOperatorThatLooksAtNeighbours) {
-  EXPECT_EQ(fired_on([](const Tensors& in) -> Tensors { return {at::softmax(at::cat({in[0] + 1, in[1] + 1}, 1), 1)}; }), 0u);
+  EXPECT_EQ(fired_on([](const Tensors& in) -> Tensors {
+              return {at::softmax(at::cat({in[0] + 1, in[1] + 1}, 1), 1)};
+            }),
+            0u);
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
-// Convolutions over images run with the channels of a pixel beside each other, which is how a GPU's matrix units want
-// them, and where bias, sum and activation fit into the same kernel.
+// Convolutions over images run with the channels of a pixel beside each other, which is how a GPU's matrix
+// units want them, and where bias, sum and activation fit into the same kernel.
 //
 //   %1 = convolution(input0, w, …)         %3 = clone(w)            as channels_last
 //   %2 = relu(%1)                    ──▶   %1 = convolution(input0, %3, …)
 //                                          %2 = relu(%1)
 //
-// A convolution gives its result in the layout of its weight, and what follows keeps it: so only the program's inputs
-// and results are converted, in the first convolution and behind the last task.
+// A convolution gives its result in the layout of its weight, and what follows keeps it: so only the
+// program's inputs and results are converted, in the first convolution and behind the last task.
 
 #include <ATen/ATen.h>
 

@@ -1,12 +1,13 @@
-// A convolution takes the activation before it, and the bias, the sum and the activation behind it, into one call.
+// A convolution takes the activation before it, and the bias, the sum and the activation behind it, into one
+// call.
 //
 //   %1 = convolution(%0, w, b, …)
 //   %2 = add(%1, %9)                 ──▶   %3 = cudnn_convolution_add_relu(%0, w, %9, b, …)
 //   %3 = relu(%2)
 //
-// Which call is fastest differs from one convolution to the next, so each is measured: cuDNN's fused ones, a matrix
-// product for a filter of one pixel, our own kernel for one filter to a channel, or a plain convolution followed by one
-// generated kernel for all that is pointwise.
+// Which call is fastest differs from one convolution to the next, so each is measured: cuDNN's fused ones, a
+// matrix product for a filter of one pixel, our own kernel for one filter to a channel, or a plain
+// convolution followed by one generated kernel for all that is pointwise.
 
 #include <ATen/ATen.h>
 
@@ -82,11 +83,15 @@ class Fuse {
   std::optional<Site> find(TaskId id) const {
     auto convolution = image_convolution(program_.task(id), uses_);
     if (!convolution || !never_rewritten(program_, uses_, convolution->x)) return {};
-    Site site{.first = id, .last = id, .between = {}, .convolution = *std::move(convolution), .activation_before = {},
+    Site site{.first = id,
+              .last = id,
+              .between = {},
+              .convolution = *std::move(convolution),
+              .activation_before = {},
               .added = {}};
     if (site.convolution.is_depthwise()) take_activation_before(site);
     const auto reader = uses_.only_reader(id);
-    if (!reader || edit_.touches(*reader)) return site;
+    if (!reader || edit_.touches(*reader) || taken_before_.contains(*reader)) return site;
     if (const auto activation = fusible_activation(program_.task(*reader))) {
       site.last = *reader;
       site.after = *activation;
@@ -96,8 +101,8 @@ class Fuse {
     return site;
   }
 
-  // An activation that several convolutions share is done by each, in place of one kernel that all wait for. One that
-  // can become part of a convolution before it is left to that.
+  // An activation that several convolutions share is done by each, in place of one kernel that all wait for.
+  // One that the convolution before it can do is left to that: cuDNN and cuBLASLt know relu, but not relu6.
   void take_activation_before(Site& site) const {
     const auto maker = uses_.maker(site.convolution.x);
     if (!maker || edit_.touches(*maker)) return;
@@ -106,7 +111,10 @@ class Fuse {
     const TensorRef& x = *tensor_argument(program_.task(*maker), 0);
     if (x.sizes != site.convolution.x.sizes || !never_rewritten(program_, uses_, x)) return;
     const auto before = uses_.maker(x);
-    if (before && uses_.only_reader(*before) == *maker && image_convolution(program_.task(*before), uses_)) return;
+    const bool belongs_to_other =
+        before && uses_.only_reader(*before) == *maker && image_convolution(program_.task(*before), uses_);
+    const bool only_mine = activation == "relu6" && uses_.only_reader(*maker) == site.first;
+    if (belongs_to_other && !only_mine) return;
     site.activation_before = maker;
     site.before = *activation;
     site.convolution.x = x;
@@ -146,7 +154,8 @@ class Fuse {
       edit_.insert(site.first, call.op, std::move(call.arguments), std::move(call.results));
     }
     for (std::size_t c = 0; c + 1 < way.calls.size(); ++c) {
-      edit_.insert(site.last, way.calls[c].op, std::move(way.calls[c].arguments), std::move(way.calls[c].results));
+      edit_.insert(site.last, way.calls[c].op, std::move(way.calls[c].arguments),
+                   std::move(way.calls[c].results));
     }
     Call& made = way.calls.back();
     edit_.replace(site.last, made.op, std::move(made.arguments), std::move(made.results));
@@ -188,7 +197,8 @@ class Fuse {
   }
 
   Way depthwise(const Site& site) {
-    static const auto op = find_operator("nimble::depthwise_convolution"), clone = find_operator("aten::clone");
+    static const auto op = find_operator("nimble::depthwise_convolution"),
+                      clone = find_operator("aten::clone");
     const ImageConvolution& c = site.convolution;
     const TensorRef& w = c.weight;
     // Filters with neighbouring channels beside each other: [height, width, 1, channels].
@@ -229,8 +239,8 @@ class Fuse {
     return {.name = "pointwise_convolution " + std::to_string(proposal),
             .prepare = {},
             .calls = {{op,
-                       {c.x, c.weight, optional_ref(c.bias), optional_ref(site.added), c10::IValue(site.after),
-                        c10::IValue(proposal)},
+                       {c.x, c.weight, optional_ref(c.bias), optional_ref(site.added),
+                        c10::IValue(site.after), c10::IValue(proposal)},
                        {result_of(site)}}}};
   }
 
@@ -295,7 +305,8 @@ Rewritten apply(Program program, const RewriteContext& context) { return Fuse(pr
 
 const Rewrite kFuseConvolution{
     .name = "fuse_convolution",
-    .summary = "convolutions take in the activations, biases and sums around them, by the call that is fastest",
+    .summary =
+        "convolutions take in the activations, biases and sums around them, by the call that is fastest",
     .on_cpu = false,
     .apply = apply};
 

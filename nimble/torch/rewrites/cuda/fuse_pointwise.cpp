@@ -4,9 +4,9 @@
 //   %2 = add(%1, b)                  ──▶   %3 = nimble::pointwise(%0, w, b)
 //   %3 = relu(%2)
 //
-// A task is taken in by its only reader, where it makes what that reader waits for longest: work that could have been
-// done meanwhile, beside something slower, stays where it is. Nothing that is read by several is computed twice, and
-// branches are never glued side by side.
+// A task is taken in by its only reader, where it makes what that reader waits for longest: work that could
+// have been done meanwhile, beside something slower, stays where it is. Nothing that is read by several is
+// computed twice, and branches are never glued side by side.
 
 #include <ATen/ATen.h>
 
@@ -116,14 +116,16 @@ class Fuse {
   }
 
   bool is_pointwise(const Task& task) const {
-    if (task.draw || task.results.size() != 1 || !std::holds_alternative<TensorRef>(task.results[0])) return false;
+    if (task.draw || task.results.size() != 1 || !std::holds_alternative<TensorRef>(task.results[0]))
+      return false;
     const TensorRef& result = first_result(task);
     if (task.writes.size() != 1 || !(task.writes[0] == result) || result.numel() == 0) return false;
     if (program_.buffer(result.buffer).kind != BufferKind::kInternal) return false;
     for (const Operand& operand : task.arguments) {
       if (std::holds_alternative<TensorRefList>(operand)) return false;
       if (const auto* value = std::get_if<c10::IValue>(&operand)) {
-        const bool plain = value->isNone() || value->isBool() || value->isInt() || value->isDouble() || value->isString();
+        const bool plain =
+            value->isNone() || value->isBool() || value->isInt() || value->isDouble() || value->isString();
         if (!plain) return false;
       }
     }

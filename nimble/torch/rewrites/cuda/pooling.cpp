@@ -1,4 +1,5 @@
-// Pooling by our own kernels, which are quick where the channels of a pixel lie beside each other; ATen's are not.
+// Pooling by our own kernels, which are quick where the channels of a pixel lie beside each other; ATen's are
+// not.
 //
 //   %1, %2 = max_pool2d_with_indices(%0, …)   ──▶   %1 = nimble::max_pool2d(%0, …)
 //
@@ -50,7 +51,8 @@ std::optional<Ours> image_mean(const Task& task) {
   static const auto op = find_operator("nimble::adaptive_avg_pool2d");
   if (!is_call_of(task, "aten::mean") || task.op.operator_name().overload_name != "dim") return {};
   const TensorRef* x = tensor_argument(task, 0);
-  if (!x || x->sizes.size() != 4 || !value_argument(task, 1).isIntList() || !value_argument(task, 3).isNone()) {
+  if (!x || x->sizes.size() != 4 || !value_argument(task, 1).isIntList() ||
+      !value_argument(task, 3).isNone()) {
     return {};
   }
   auto over = value_argument(task, 1).toIntVector();

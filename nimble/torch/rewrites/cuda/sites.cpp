@@ -5,7 +5,17 @@
 namespace nimble {
 namespace {
 
-enum Convolution { kInput, kWeight, kBias, kStride, kPadding, kDilation, kTransposed, kOutputPadding, kGroups };
+enum Convolution {
+  kInput,
+  kWeight,
+  kBias,
+  kStride,
+  kPadding,
+  kDilation,
+  kTransposed,
+  kOutputPadding,
+  kGroups
+};
 
 // Where one number stands for both directions, two.
 std::vector<std::int64_t> pair(const c10::IValue& numbers) {

@@ -10,8 +10,8 @@ struct Forced {
   std::vector<std::string> sites;  // of the rewrite that is tested
 };
 
-// `function`, recorded on the CPU and rewritten as a GPU's program would be: there our operators are made of ATen's, so
-// that what a rewrite does to a program can be seen, and run, anywhere.
+// `function`, recorded on the CPU and rewritten as a GPU's program would be: there our operators are made of
+// ATen's, so that what a rewrite does to a program can be seen, and run, anywhere.
 inline Forced forced(const Function& function, const Tensors& inputs, const Rewrite& tested,
                      const std::vector<const Rewrite*>& before = {}) {
   Program program = record(inputs, function);
@@ -34,7 +34,8 @@ inline Forced forced(const Function& function, const Tensors& inputs, const Rewr
 }
 
 // What the rewritten program gives, against the function itself, on inputs that it was not recorded with.
-inline void expect_same(const Program& program, const Function& function, const Tensors& inputs, double tolerance = 1e-4) {
+inline void expect_same(const Program& program, const Function& function, const Tensors& inputs,
+                        double tolerance = 1e-4) {
   Tensors fresh;
   for (const at::Tensor& tensor : inputs) {
     fresh.push_back(tensor.is_floating_point() ? at::randn_like(tensor) : tensor.clone());
@@ -43,7 +44,8 @@ inline void expect_same(const Program& program, const Function& function, const 
   ASSERT_EQ(given.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(given[i].strides(), expected[i].strides());
-    EXPECT_TRUE(at::allclose(given[i], expected[i], tolerance, tolerance)) << (given[i] - expected[i]).abs().max();
+    EXPECT_TRUE(at::allclose(given[i], expected[i], tolerance, tolerance))
+        << (given[i] - expected[i]).abs().max();
   }
 }
 

@@ -14,19 +14,29 @@ class PoolingRewrite : public RewriteTest {
 };
 
 TEST_F(PoolingRewrite, EveryKind) {
-  expect_operators([](const Tensors& in) -> Tensors { return {at::max_pool2d(in[0], 3, 2, 1)}; }, {"nimble::max_pool2d"});
+  expect_operators([](const Tensors& in) -> Tensors { return {at::max_pool2d(in[0], 3, 2, 1)}; },
+                   {"nimble::max_pool2d"});
   expect_operators([](const Tensors& in) -> Tensors { return {at::avg_pool2d(in[0], 3, 2, 1, true, false)}; },
                    {"nimble::avg_pool2d"});
-  expect_operators([](const Tensors& in) -> Tensors { return {at::adaptive_avg_pool2d(in[0], {3, 3})}; },
-                   {"nimble::adaptive_avg_pool2d"});
+  expect_operators(
+      [](const Tensors& in) -> Tensors {
+        return {at::adaptive_avg_pool2d(in[0], {3, 3})};
+      },
+      {"nimble::adaptive_avg_pool2d"});
 }
 
 TEST_F(PoolingRewrite, MeansOverTheImage) {
   for (const bool keep : {true, false}) {
-    expect_operators([=](const Tensors& in) -> Tensors { return {in[0].mean({2, 3}, keep) * 2}; },
-                     {"nimble::adaptive_avg_pool2d", "aten::mul"});
-    expect_operators([=](const Tensors& in) -> Tensors { return {in[0].mean({-1, -2}, keep).flatten(1) * 2}; },
-                     {"nimble::adaptive_avg_pool2d", "aten::mul"});
+    expect_operators(
+        [=](const Tensors& in) -> Tensors {
+          return {in[0].mean({2, 3}, keep) * 2};
+        },
+        {"nimble::adaptive_avg_pool2d", "aten::mul"});
+    expect_operators(
+        [=](const Tensors& in) -> Tensors {
+          return {in[0].mean({-1, -2}, keep).flatten(1) * 2};
+        },
+        {"nimble::adaptive_avg_pool2d", "aten::mul"});
   }
 }
 
