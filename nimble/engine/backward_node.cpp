@@ -59,7 +59,7 @@ class BackwardNode final : public torch::autograd::Node {
       if (expected) arguments.push_back(as_recorded(gradients[n], arguments.size()));
     }
     const std::lock_guard replaying(entry_->replaying);
-    return entry_->parts[1].choice.executable->replay(arguments);
+    return entry_->parts[1].replay(arguments);
   }
 
   void release_variables() override {

@@ -4,6 +4,7 @@
 #include <c10/util/ScopeExit.h>
 
 #include "nimble/engine/effects.h"
+#include "nimble/engine/tolerance.h"
 #include "nimble/torch/record_error.h"
 
 namespace nimble {
@@ -20,11 +21,12 @@ class PartCheck {
     }
     before_ = OutsideState::save(*part_.program, inputs);
     try {
-      if (!part_.choice.executable) publish(part_, choose_schedule(part_.program, inputs, before_, options));
+      prepare(inputs, options, publish);
       Executable& executable = *part_.choice.executable;
       const auto replay = [&] { return observe(replay_from(before_, executable, inputs), Whose::kReplay); };
       replayed_ = replay();
       spread_ = measure_spread(part_.program->device(), replay);
+      if (!part_.rewriting.exact) tolerance_ = tolerance_for(*part_.program, inputs, options.tolerance);
     } catch (const RecordError& error) {
       failure_ = error.what();
       refused_ = true;
@@ -40,7 +42,7 @@ class PartCheck {
   // Asked when eager code has done the same.
   std::string failure(const Tensors& eager_results) {
     if (!failure_.empty()) return failure_;
-    const auto differs = replayed_.difference(observe(eager_results, Whose::kEager), spread_);
+    const auto differs = replayed_.difference(observe(eager_results, Whose::kEager), spread_, tolerance_);
     return differs ? *differs + " differs from eager's after a replay" : "";
   }
   bool refused() const { return refused_; }
@@ -52,6 +54,16 @@ class PartCheck {
 
  private:
   enum class Whose { kReplay, kEager };
+
+  void prepare(const Tensors& inputs, const CompileOptions& options, const Publish& publish) {
+    if (part_.choice.executable) return part_.rewriting.follow_weights(*part_.choice.executable);
+    Rewriting rewriting{.program = part_.program};
+    if (entry_.rewrites_dropped.empty()) {
+      rewriting = rewrite(part_.program, inputs, options, entry_.trains(), entry_.known_outside);
+    }
+    Choice choice = choose_schedule(rewriting.program, inputs, before_, options);
+    publish(part_, std::move(rewriting), std::move(choice));
+  }
 
   // Eager code puts new tensors where some escaped to (gradients, attributes), so their values count and not
   // their memory.
@@ -84,6 +96,7 @@ class PartCheck {
   OutsideState before_, left_;
   Effects replayed_;
   std::optional<Spread> spread_;
+  std::optional<Tolerance> tolerance_;
   std::string failure_;
   bool refused_ = false;
 };

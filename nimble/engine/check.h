@@ -16,11 +16,11 @@ struct CheckResult {
 
 // Runs one call both ways, on the same state, and leaves the state as the eager run does, or as it was if
 // `undo`. Plans and chooses the schedules of the entry's parts first where that was not done yet; `publish`
-// puts a choice in its place.
+// puts what was chosen in its place.
 //
 // A program in parts is checked part by part within the eager run, so that nothing the host does in between
 // is done twice.
-using Publish = std::function<void(Part& part, Choice choice)>;
+using Publish = std::function<void(Part& part, Rewriting rewriting, Choice choice)>;
 CheckResult check_against_eager(Entry& entry, const Tensors& inputs, Host& host,
                                 const CompileOptions& options, bool undo, const Publish& publish);
 

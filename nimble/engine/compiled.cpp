@@ -7,10 +7,13 @@
 #include "nimble/engine/backward_node.h"
 #include "nimble/engine/check.h"
 #include "nimble/engine/same_program.h"
+#include "nimble/torch/rewrites/registry.h"
 
 namespace nimble {
 
-Compiled::Compiled(CompileOptions options) : options_(std::move(options)) {}
+Compiled::Compiled(CompileOptions options) : options_(std::move(options)) {
+  rewrites_named(options_.rewrites);  // refuses a name that does not exist
+}
 Compiled::~Compiled() = default;
 
 // Guards are asked, and entries let go of, without holding the lock: both may wait for Python's own lock,
@@ -230,8 +233,9 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
   }
   const std::lock_guard replaying(entry->replaying);
   CheckResult result = check_against_eager(*entry, inputs, host, options_, /*undo=*/mode == Mode::kPrepare,
-                                           [&](Part& part, Choice choice) {
+                                           [&](Part& part, Rewriting rewriting, Choice choice) {
                                              const std::lock_guard lock(mutex_);
+                                             part.rewriting = std::move(rewriting);
                                              part.choice = std::move(choice);
                                            });
   if (mode == Mode::kCall) UsedResults::observe(entry->used, inputs, result.outputs);
@@ -244,6 +248,12 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
   if (result.failure.empty()) {
     ++entry->replays;
     entry->state = Entry::State::kReady;
+  } else if (entry->is_rewritten()) {
+    // The recorded program gets its check next.
+    host.log("[nimble::check] rewrites dropped: " + result.failure);
+    const std::lock_guard lock(mutex_);
+    entry->drop_rewrites(result.failure);
+    entry->state = Entry::State::kRecorded;
   } else if (result.refused) {
     give_up(*entry, result.failure, host, mode, false);
   } else {

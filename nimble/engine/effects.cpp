@@ -40,8 +40,8 @@ void Effects::add(std::string name, const at::Tensor& value) {
   values_.push_back(value.defined() ? value.detach().clone() : value);
 }
 
-std::optional<std::string> Effects::difference(const Effects& other,
-                                               const std::optional<Spread>& spread) const {
+std::optional<std::string> Effects::difference(const Effects& other, const std::optional<Spread>& spread,
+                                               const std::optional<Tolerance>& tolerance) const {
   if (values_.size() != other.values_.size()) return "another number of results the next time";
   if (all_same_bits(values_, other.values_)) return std::nullopt;
   for (std::size_t i = 0; i < values_.size(); ++i) {
@@ -53,7 +53,8 @@ std::optional<std::string> Effects::difference(const Effects& other,
   for (std::size_t i = 0; i < values_.size(); ++i) {
     if (!values_[i].defined()) continue;
     const bool within = varies && are_numbers(values_[i]) && apart[i] <= spread->allowed(i, magnitude[i]);
-    if (!within && !same_bits(values_[i], other.values_[i])) return names_[i];
+    if (within || same_bits(values_[i], other.values_[i])) continue;
+    if (!tolerance || !tolerance->allows(i, values_[i], other.values_[i])) return names_[i];
   }
   return std::nullopt;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nimble/backend/executable.h"
+#include "nimble/engine/tolerance.h"
 #include "nimble/torch/outside_state.h"
 
 namespace nimble {
@@ -23,9 +24,9 @@ class Effects {
   void add(std::string name, const at::Tensor& value);  // keeps a copy
 
   // The first value in which another run of the same differs, bit by bit; or, where runs differ by
-  // themselves, by more than that explains.
-  std::optional<std::string> difference(const Effects& other,
-                                        const std::optional<class Spread>& spread) const;
+  // themselves, by more than that explains; or, with a tolerance, by more than that allows.
+  std::optional<std::string> difference(const Effects& other, const std::optional<class Spread>& spread,
+                                        const std::optional<Tolerance>& tolerance = std::nullopt) const;
 
  private:
   friend class Spread;

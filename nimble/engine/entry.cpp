@@ -14,6 +14,7 @@ void Entry::adopt(Recording&& recording) {
   gradients = std::move(recording.gradients);
   guard = std::move(recording.guard);
   note = std::move(recording.note);
+  known_outside = std::move(recording.outside);
   record_milliseconds = recording.milliseconds;
   for (const Buffer& buffer : program->buffers) {
     if (!buffer.outside.defined()) continue;
@@ -64,6 +65,25 @@ bool Entry::holds() const {
   return !guard || guard->holds();
 }
 
+bool Entry::trains() const {
+  return derivative || parts.size() > 1 || std::any_of(parts.begin(), parts.end(), [](const Part& part) {
+           return writes_outside(*part.program);
+         });
+}
+
+bool Entry::is_rewritten() const {
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const Part& part) { return !part.rewriting.reports.empty(); });
+}
+
+void Entry::drop_rewrites(const std::string& why) {
+  rewrites_dropped = why;
+  for (Part& part : parts) {
+    part.rewriting = {};
+    part.choice = {};
+  }
+}
+
 bool Entry::separates(std::span<const at::Tensor> inputs) const {
   if (!program) return true;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -77,12 +97,12 @@ Tensors Entry::replay(std::span<const at::Tensor> inputs) {
   gradients.before_replay();
   const std::size_t last = derivative ? 0 : parts.size() - 1;
   for (std::size_t i = 0; i < last; ++i) {
-    parts[i].choice.executable->replay(inputs);
+    parts[i].replay(inputs);
     gradients.put_back_at_pause(i);
     guard->host_step(i);
   }
   if (derivative) parts[1].choice.executable->let_current_stream_wait();
-  Tensors outputs = parts[last].choice.executable->replay(inputs);
+  Tensors outputs = parts[last].replay(inputs);
   gradients.put_back();
   if (guard) guard->put_back();
   return outputs;

@@ -10,6 +10,7 @@
 
 #include "nimble/engine/choose.h"
 #include "nimble/engine/recording.h"
+#include "nimble/engine/rewriting.h"
 #include "nimble/engine/signature.h"
 
 namespace nimble {
@@ -17,8 +18,14 @@ namespace nimble {
 // A stretch of a program that is replayed in one go. Behind each but the last, the host does something
 // itself.
 struct Part {
-  std::shared_ptr<const Program> program;
-  Choice choice = {};  // changed under the lock of the cache
+  std::shared_ptr<const Program> program;  // as recorded
+  Rewriting rewriting = {};                // both are changed under the lock of the cache
+  Choice choice = {};
+
+  Tensors replay(std::span<const at::Tensor> inputs) {
+    rewriting.follow_weights(*choice.executable);
+    return choice.executable->replay(inputs);
+  }
 };
 
 // What is known of one signature, and where it stands.
@@ -52,6 +59,13 @@ class Entry {
   bool lend() { return !lent_.exchange(true); }
   void give_back() { lent_ = false; }
 
+  // The parts change tensors outside, or belong to a backward pass.
+  bool trains() const;
+
+  // Goes back to the recorded program, because results of the rewritten one are too far from eager's.
+  bool is_rewritten() const;
+  void drop_rewrites(const std::string& why);
+
   bool is_planned() const { return !parts.empty() && parts.back().choice.executable; }
 
   const Signature signature;
@@ -75,7 +89,9 @@ class Entry {
   };
   std::vector<OutsideTensor> outside;
   std::set<const c10::StorageImpl*> outside_storages;
-  std::string reason;  // why it runs eagerly; changed under the lock of the cache
+  Tensors known_outside;         // parameters and buffers of the modules that ran
+  std::string rewrites_dropped;  // why the rewrites were dropped; changed under the lock of the cache
+  std::string reason;            // why it runs eagerly; changed under the lock of the cache
   std::mutex replaying;
   std::atomic<std::uint64_t> replays = 0;
   int attempts = 1;    // at a recording that can be replayed

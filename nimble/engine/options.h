@@ -2,8 +2,13 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace nimble {
+
+// Which rewrites are applied unless something else is asked for.
+inline constexpr const char* kDefaultRewrites = "none";
 
 // How a function is compiled. Every field has a default that is right for most uses; Python takes the same
 // names as keywords and, in capitals behind NIMBLE_, from the environment.
@@ -30,6 +35,14 @@ struct CompileOptions {
 
   // How long measuring may take when a schedule is chosen.
   double tune_seconds = 0.5;
+
+  // Names of rewrites (see rewrites/registry.h), "default" for all or "none". Without any, results are
+  // bit-equal to eager's.
+  std::vector<std::string> rewrites = {kDefaultRewrites};
+
+  // How far results of a rewritten program may be from eager's, relative to the largest value of a result.
+  // Empty: as the types of the results and the math modes ask for, see tolerance.h.
+  std::optional<double> tolerance;
 };
 
 }  // namespace nimble

@@ -98,6 +98,7 @@ void make_program(Recording& recording, const Tensors& inputs, ProgramBuilder& b
   }
   recording.guard = host.watch(*program);
   recording.note = host.note();
+  recording.outside = host.outside();
   recording.program = std::move(program);
 }
 

@@ -19,7 +19,8 @@ struct Recording {
   std::vector<std::shared_ptr<const Program>> parts;
   std::unique_ptr<OutsideGuard> guard;
   std::shared_ptr<HostNote> note;
-  Tensors leaves;  // parameters that turned up, in this run or before
+  Tensors outside;  // parameters and buffers of the modules that ran
+  Tensors leaves;   // parameters that turned up, in this run or before
   Gradients gradients;
   std::string refusal;
   bool may_pass = false;  // the refusal: the next call is worth another try

@@ -104,7 +104,25 @@ void StateBefore::restore() const {
 
 namespace {
 
+void explain_rewriting(std::ostream& text, const Rewriting& rewriting) {
+  constexpr std::size_t kShown = 3;
+  for (const RewriteReport& report : rewriting.reports) {
+    text << "  rewrite        " << report.name << ": ";
+    if (!report.dropped.empty()) {
+      text << "dropped, " << report.dropped << '\n';
+      continue;
+    }
+    text << report.sites.size() << " times, " << report.tasks_before << " to " << report.tasks_after
+         << " tasks (";
+    for (std::size_t i = 0; i < std::min(kShown, report.sites.size()); ++i) {
+      text << (i ? ", " : "") << report.sites[i];
+    }
+    text << (report.sites.size() > kShown ? ", …)\n" : ")\n");
+  }
+}
+
 void explain_part(std::ostream& text, const Part& part) {
+  explain_rewriting(text, part.rewriting);
   const Choice& choice = part.choice;
   const ExecutableReport report = choice.executable->report();
   text << "  schedule       " << counted(choice.tasks, "task") << ", " << counted(choice.streams, "stream")
@@ -143,6 +161,7 @@ void explain_entry(std::ostream& text, const Entry& entry) {
     text << "  next           the next call is run both ways and compared\n";
     return;
   }
+  if (!entry.rewrites_dropped.empty()) text << "  rewrites       dropped: " << entry.rewrites_dropped << '\n';
   for (std::size_t i = 0; i < entry.parts.size(); ++i) {
     if (i == 0 || entry.parts[i].choice.tasks > 0) explain_part(text, entry.parts[i]);
     if (i + 1 == entry.parts.size()) continue;

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "nimble/torch/fixed_buffers.h"
+
 namespace nimble {
 namespace {
 
-// Which buffers hold the same bytes at every call whenever a task that stays looks at them. Starts from every
-// buffer whose value is at hand and takes back what turns out not to be so, until nothing changes.
-std::vector<bool> constant_buffers(const Program& program, std::span<const at::Tensor> values) {
+// What may be constant: constants, and internal buffers whose value is at hand.
+std::vector<bool> candidates(const Program& program, std::span<const at::Tensor> values) {
   std::vector<bool> constant(program.buffers.size());
   for (std::size_t b = 0; b < constant.size(); ++b) {
     const Buffer& buffer = program.buffers[b];
@@ -17,39 +18,13 @@ std::vector<bool> constant_buffers(const Program& program, std::span<const at::T
         buffer.kind == BufferKind::kConstant || (buffer.kind == BufferKind::kInternal && b < values.size() &&
                                                  values[b].defined() && !buffer.returned);
   }
-  const auto folds = [&](const Task& task) {
-    if (task.draw || task.writes.empty()) return false;
-    for (const auto& ref : task.reads)
-      if (!constant[ref.buffer.index()]) return false;
-    for (const auto& ref : task.writes)
-      if (!constant[ref.buffer.index()]) return false;
-    return true;
-  };
-  for (bool changed = true; changed;) {
-    changed = false;
-    std::vector<bool> seen_by_staying_task(program.buffers.size(), false);
-    const auto take_back = [&](BufferId id) {
-      changed |= constant[id.index()];
-      constant[id.index()] = false;
-    };
-    for (const Task& task : program.tasks) {
-      if (folds(task)) {
-        // A staying task already looked: it must see the bytes from before this write.
-        for (const auto& ref : task.writes)
-          if (seen_by_staying_task[ref.buffer.index()]) take_back(ref.buffer);
-      } else {
-        for (const auto& ref : task.writes) take_back(ref.buffer);
-        for (const auto& ref : task.reads) seen_by_staying_task[ref.buffer.index()] = true;
-      }
-    }
-  }
   return constant;
 }
 
 }  // namespace
 
 Program fold_constants(Program program, std::span<const at::Tensor> values) {
-  const std::vector<bool> constant = constant_buffers(program, values);
+  const std::vector<bool> constant = fixed_buffers(program, candidates(program, values));
   const auto folds = [&](const Task& task) {
     return !task.writes.empty() && std::ranges::all_of(task.writes, [&](const TensorRef& ref) {
       return constant[ref.buffer.index()];

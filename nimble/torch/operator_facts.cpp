@@ -71,6 +71,23 @@ bool writes_argument_unannounced(const c10::OperatorHandle& op, std::size_t argu
   return found != written.end() && found->second.contains(argument);
 }
 
+bool is_written(const c10::OperatorHandle& op, std::size_t argument) {
+  const auto* alias = op.schema().arguments()[argument].alias_info();
+  return (alias && alias->isWrite()) || writes_argument_unannounced(op, argument);
+}
+
+// Batch norms write their statistics only while they train.
+bool is_written(const c10::OperatorHandle& op, std::size_t argument, c10::ArrayRef<c10::IValue> arguments) {
+  constexpr std::size_t kTraining = 5;
+  const bool rests = name_of(op).ends_with("batch_norm") && writes_argument_unannounced(op, argument) &&
+                     arguments[kTraining].isBool() && !arguments[kTraining].toBool();
+  return is_written(op, argument) && !rests;
+}
+
+c10::OperatorHandle find_operator(const char* name, const char* overload) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+}
+
 std::optional<Refusal> depends_on_data(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
   const std::string& name = name_of(op);
   if (op.hasTag(at::Tag::data_dependent_output)) {

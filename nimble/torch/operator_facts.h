@@ -33,6 +33,13 @@ bool lifts_a_constant(const c10::OperatorHandle& op);
 // The n-th argument is written although the schema does not say so.
 bool writes_argument_unannounced(const c10::OperatorHandle& op, std::size_t argument);
 
+// The n-th argument is written, as the schema says or in spite of it; of a call with these arguments.
+bool is_written(const c10::OperatorHandle& op, std::size_t argument);
+bool is_written(const c10::OperatorHandle& op, std::size_t argument, c10::ArrayRef<c10::IValue> arguments);
+
+// The operator of this name; throws where PyTorch does not know it.
+c10::OperatorHandle find_operator(const char* name, const char* overload = "");
+
 // Why a call with these arguments cannot be replayed: it would turn data into host values or shapes.
 std::optional<Refusal> depends_on_data(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
 

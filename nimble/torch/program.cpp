@@ -1,12 +1,14 @@
 #include "nimble/torch/program.h"
 
+#include <ATen/core/class_type.h>
+
 #include <sstream>
 
 namespace nimble {
 namespace {
 
 std::string buffer_name(const Program& program, BufferId id) {
-  static constexpr const char* kPrefix[] = {"input", "extern", "const", "%", "scratch", "escaped"};
+  static constexpr const char* kPrefix[] = {"input", "extern", "const", "%", "scratch", "escaped", "derived"};
   return kPrefix[static_cast<int>(program.buffer(id).kind)] + std::to_string(id.value);
 }
 
@@ -16,7 +18,9 @@ void print(std::ostream& out, const Program& program, const Operand& operand) {
   };
   if (const auto* value = std::get_if<c10::IValue>(&operand)) {
     if (value->isTensor()) {
-      out << "number";
+      out << (value->toTensor().defined() ? "number" : "none");
+    } else if (value->isObject()) {
+      out << value->toObjectRef().type()->name()->name();
     } else {
       out << *value;
     }

@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -23,6 +24,7 @@ enum class BufferKind {
   kInternal,  // made by a task
   kScratch,   // allocated and freed inside one task
   kEscaped,   // made by a task and still owned by somebody outside: replay writes to that same place
+  kDerived,   // made by a rewrite from outside tensors (folded weights) and made again when those change
 };
 
 // One storage.
@@ -30,8 +32,8 @@ struct Buffer {
   BufferKind kind = BufferKind::kInternal;
   std::uint64_t bytes = 0;
   c10::Device device = c10::kCPU;
-  // kExternal, kConstant, kEscaped: the tensor as it was first seen, which owns the storage, and the address
-  // it had.
+  // kExternal, kConstant, kEscaped, kDerived: the tensor as it was first seen, which owns the storage, and
+  // the address it had.
   at::Tensor outside = {};
   void* address = nullptr;
   bool returned = false;  // a result of the program looks at it, so it belongs to the caller
@@ -99,6 +101,8 @@ struct Output {
   std::size_t part = 0;                            // behind which part of the program it is wanted
 };
 
+struct Derivation;  // see derivation.h
+
 // Straight-line code: what one run of the user's function did, below autograd, in order. A value: passes make
 // new programs from it. Holds the outside tensors it reads and writes alive.
 struct Program {
@@ -110,6 +114,8 @@ struct Program {
   std::size_t parts = 1;
   std::vector<std::vector<Draw>> generators_at_cuts = {};  // by cut between two parts: where each was
   std::vector<Note> notes = {};
+  // How derived buffers are made; a later one may read what an earlier one made.
+  std::vector<std::shared_ptr<const Derivation>> derivations = {};
 
   const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
   const Task& task(TaskId id) const { return tasks[id.index()]; }

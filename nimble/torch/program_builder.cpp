@@ -93,11 +93,6 @@ struct ProgramBuilder::Call {
 
 namespace {
 
-bool is_written(const c10::OperatorHandle& op, std::size_t argument) {
-  const auto* alias = op.schema().arguments()[argument].alias_info();
-  return (alias && alias->isWrite()) || writes_argument_unannounced(op, argument);
-}
-
 // A Python number that stands where a tensor is expected: it has no identity, so it is an argument by value.
 bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
 
@@ -185,6 +180,21 @@ BufferId ProgramBuilder::known_buffer(const at::Tensor& tensor) {
   return track(tensor,
                {.kind = BufferKind::kExternal, .outside = tensor, .address = tensor.storage().mutable_data()},
                false);
+}
+
+void ProgramBuilder::know(const Buffer& buffer) {
+  const bool constant = buffer.kind == BufferKind::kConstant;
+  const auto found = tracked_.find(storage_of(buffer.outside));
+  if (found == tracked_.end()) {
+    track(buffer.outside, buffer, constant);
+  } else {
+    program_.buffers[found->second.buffer.index()] = buffer;
+  }
+}
+
+std::optional<BufferId> ProgramBuilder::buffer_of(const at::Tensor& tensor) const {
+  const auto found = tracked_.find(storage_of(tensor));
+  return found == tracked_.end() ? std::nullopt : std::optional(found->second.buffer);
 }
 
 std::pair<BufferId, bool> ProgramBuilder::result_buffer(const at::Tensor& tensor, bool constant,
@@ -369,7 +379,7 @@ void ProgramBuilder::keep_before(const Call& call) {
   std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < call.values.size(); ++i) {
     for_each_tensor(call.values[i], [&](const at::Tensor& tensor) {
-      if (!is_written(call.op, i) || is_number(tensor)) return;
+      if (!is_written(call.op, i, call.values) || is_number(tensor)) return;
       const auto kind = program_.buffer(known_buffer(tensor)).kind;
       if (kind == BufferKind::kExternal || kind == BufferKind::kInput) undo_->keep(tensor);
     });
@@ -399,7 +409,7 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
   // An `out=` argument comes back with the shape, and perhaps the memory, that the operator gave it. At
   // replay it has them from the start.
   for (std::size_t i = 0; i < task.arguments.size(); ++i) {
-    if (!is_written(op, i)) continue;
+    if (!is_written(op, i, call.values)) continue;
     for_each_tensor(call.values[i], [&](const at::Tensor& tensor) {
       if (is_number(tensor)) return;
       const auto found = tracked_.find(storage_of(tensor));
@@ -449,7 +459,7 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
   for (std::size_t i = 0; i < task.arguments.size(); ++i) {
     for_each_ref(task.arguments[i], [&](const TensorRef& ref) {
       task.reads.push_back(ref);
-      if (!is_written(op, i)) return;
+      if (!is_written(op, i, call.values)) return;
       task.writes.push_back(ref);
       if (call.constant) return;
       constant_[ref.buffer.index()] = false;
@@ -544,7 +554,7 @@ void ProgramBuilder::call_unrecorded(const c10::OperatorHandle& op, torch::jit::
     const std::lock_guard lock(mutex_);
     const auto values = torch::jit::last(*stack, op.schema().arguments().size());
     for (std::size_t i = 0; i < values.size(); ++i) {
-      if (!is_written(op, i)) continue;
+      if (!is_written(op, i, values)) continue;
       for_each_tensor(values[i], [&](const at::Tensor& tensor) {
         const auto found = tensor.has_storage() ? tracked_.find(storage_of(tensor)) : tracked_.end();
         if (found == tracked_.end()) return;

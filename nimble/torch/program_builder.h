@@ -39,6 +39,11 @@ class ProgramBuilder {
   // Keeps a copy of every outside tensor, input and generator in `undo` before its first change.
   void keep_before_change(OutsideState* undo);
 
+  // A storage that a program already knows, as that program knows it: for recording a rewritten one anew.
+  void know(const Buffer& buffer);
+  // The buffer that this tensor looks at, if it was seen.
+  std::optional<BufferId> buffer_of(const at::Tensor& tensor) const;
+
   // Runs one operator, whose arguments are the top of `stack`, replaces them by its results, and notes what
   // it did. The dispatch mode must be inactive. `where` is the user's source line, if known.
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string where = {});

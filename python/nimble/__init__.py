@@ -21,7 +21,7 @@ if not torch.__version__.startswith(REQUIRED_TORCH + "."):
     )
 
 from nimble._C import Error, GuardError, RecordError, ValidationError  # noqa: E402
-from nimble.compile import Nimble, compile, cuda_available, is_recording, why_no_cuda  # noqa: E402
+from nimble.compile import Nimble, compile, cuda_available, is_recording, rewrites, why_no_cuda  # noqa: E402
 from nimble.messages import FallbackWarning  # noqa: E402
 
 __version__ = version("nimble")
@@ -35,5 +35,6 @@ __all__ = [
     "compile",
     "cuda_available",
     "is_recording",
+    "rewrites",
     "why_no_cuda",
 ]

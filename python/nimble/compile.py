@@ -264,6 +264,8 @@ def compile(model: Callable, **options):
     streams ("auto")     how many streams: measured, "max", or a number
     memory ("shared")    "apart": every buffer in bytes of its own, to see what sharing saves
     tune (0.5)           seconds that measuring may take
+    rewrites ("none")    "default" for all, "none", or a list of names from nimble.rewrites()
+    tolerance ("auto")   how far rewritten results may be from eager's, relative to their largest value
     """
     if not callable(model):
         raise TypeError(f"nimble.compile needs a module or a function, not {type(model).__name__}")
@@ -290,6 +292,11 @@ def cuda_available() -> bool:
 def why_no_cuda() -> str:
     """What CUDA would need; empty where it is available."""
     return _C.why_no_cuda()
+
+
+def rewrites() -> dict[str, str]:
+    """The rewrites there are, in the order in which they are applied, and what each does."""
+    return _C.rewrites()
 
 
 def is_recording() -> bool:

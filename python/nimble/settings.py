@@ -41,8 +41,16 @@ def _count(text: str) -> int:
 
 def _seconds(text: str) -> float:
     if not float(text) >= 0:
-        raise ValueError(f"{text} is not a time")
+        raise ValueError(f"{text} is negative")
     return float(text)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _tolerance(text: str) -> float | None:
+    return None if text == "auto" else _seconds(text)
 
 
 # name: (how to read it, its default as text)
@@ -54,6 +62,8 @@ _OPTIONS = {
     "streams": (_streams, "auto"),
     "memory": (_one_of(*MEMORY), "shared"),
     "tune": (_seconds, "0.5"),
+    "rewrites": (_names, _C.DEFAULT_REWRITES),
+    "tolerance": (_tolerance, "auto"),
 }
 
 
@@ -66,6 +76,8 @@ def compile_options(**given: Any) -> _C.CompileOptions:
     for name, (read, default) in _OPTIONS.items():
         value = given.get(name)
         source = name if value is not None else f"NIMBLE_{name.upper()}"
+        if isinstance(value, list | tuple):
+            value = ",".join(value)
         text = str(value) if value is not None else os.environ.get(source, default)
         try:
             values[name] = read(text)
@@ -79,4 +91,6 @@ def compile_options(**given: Any) -> _C.CompileOptions:
     options.streams = values["streams"]
     options.share_memory = values["memory"] == "shared"
     options.tune_seconds = values["tune"]
+    options.rewrites = values["rewrites"]
+    options.tolerance = values["tolerance"]
     return options

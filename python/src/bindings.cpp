@@ -4,6 +4,7 @@
 
 #include "module_guard.h"
 #include "nimble/engine/compiled.h"
+#include "nimble/torch/rewrites/registry.h"
 #include "operator_call.h"
 #include "python_host.h"
 
@@ -106,7 +107,9 @@ PYBIND11_MODULE(_C, module) {
       .def_readwrite("cache_size", &CompileOptions::cache_size)
       .def_readwrite("streams", &CompileOptions::streams)
       .def_readwrite("share_memory", &CompileOptions::share_memory)
-      .def_readwrite("tune_seconds", &CompileOptions::tune_seconds);
+      .def_readwrite("tune_seconds", &CompileOptions::tune_seconds)
+      .def_readwrite("rewrites", &CompileOptions::rewrites)
+      .def_readwrite("tolerance", &CompileOptions::tolerance);
 
   py::class_<StateBefore>(module, "StateBefore").def("restore", &StateBefore::restore);
 
@@ -137,6 +140,13 @@ PYBIND11_MODULE(_C, module) {
       .def("report", &Compiled::report, py::call_guard<py::gil_scoped_release>())
       .def("state_before", &Compiled::state_before, py::call_guard<py::gil_scoped_release>());
 
+  module.attr("DEFAULT_REWRITES") = kDefaultRewrites;
+  module.def("rewrites", [] {
+    py::dict summaries;
+    for (const Rewrite* rewrite : all_rewrites())
+      summaries[py::str(rewrite->name)] = py::str(rewrite->summary);
+    return summaries;
+  });
   module.def("is_recording", &is_recording);
   module.def("cuda_available", &cuda_available);
   module.def("why_no_cuda", [] {

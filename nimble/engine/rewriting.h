@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nimble/backend/executable.h"
+#include "nimble/engine/options.h"
+#include "nimble/torch/derivation.h"
+#include "nimble/torch/rewrites/apply.h"
+
+namespace nimble {
+
+// What was made of a recorded program before it was planned.
+struct Rewriting {
+  std::shared_ptr<const Program> program;  // the recorded one where no rewrite fired
+  std::vector<RewriteReport> reports = {};
+  bool exact = true;  // results stay bit-equal to those of the recorded program
+  double milliseconds = 0;
+  std::optional<Versions> weights = {};  // of tensors outside that something was derived from
+
+  // Derives folded and packed weights again if one that they come from has changed since.
+  void follow_weights(Executable& executable);
+};
+
+// Applies the rewrites that `options` ask for. `trains`: the program changes tensors outside or belongs to a
+// backward pass, so that only rewrites which hold for training are applied. `outside` are tensors known to
+// live outside, among which are the counters by which batch norms tell that their statistics changed.
+Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,
+                  const CompileOptions& options, bool trains, std::span<const at::Tensor> outside);
+
+}  // namespace nimble

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "nimble/torch/program.h"
+
+namespace nimble {
+
+// How far a rewritten program may be from eager. Relative to the largest value of a result: what the user
+// set, or 1e-4 for float32 and 1e-9 for float64. Where eager itself computes more coarsely (float16,
+// bfloat16, float32 by way of TF32), no further from a run of the recorded program in float64 than twice as
+// far as eager is.
+class Tolerance {
+ public:
+  Tolerance(std::optional<double> relative, bool coarse, std::vector<at::Tensor> reference)
+      : relative_(relative), coarse_(coarse), reference_(std::move(reference)) {}
+
+  // Whether the n-th value of a replay is near enough to eager's.
+  bool allows(std::size_t n, const at::Tensor& replayed, const at::Tensor& eager) const;
+
+ private:
+  std::optional<double> relative_;
+  bool coarse_;                        // eager computes more coarsely than the types of its results say
+  std::vector<at::Tensor> reference_;  // the program's results in float64; empty where there are none
+};
+
+// `relative` is what the user set, if anything.
+Tolerance tolerance_for(const Program& program, std::span<const at::Tensor> inputs,
+                        std::optional<double> relative);
+
+}  // namespace nimble

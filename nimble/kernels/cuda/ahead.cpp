@@ -1,0 +1,24 @@
+#include "nimble/kernels/ahead.h"
+
+#include <c10/cuda/CUDAGuard.h>
+
+#include "nimble/kernels/cuda/launch.h"
+
+namespace nimble::kernels {
+
+void compile_ahead(std::span<const ComingCall> calls, c10::Device device) {
+  if (!device.is_cuda()) return;
+  std::vector<KernelSource> needed;
+  {
+    KernelCollector collector;
+    for (const ComingCall& call : calls) {
+      torch::jit::Stack stack = call.arguments;
+      call.op.callBoxed(&stack);
+    }
+    needed = std::move(collector.kernels);
+  }
+  const c10::cuda::CUDAGuard guard(device);
+  load_ahead(needed);
+}
+
+}  // namespace nimble::kernels

@@ -1,0 +1,225 @@
+// Pointwise functions, each with the arithmetic of ATen's CUDA kernel: the same operations in the same order.
+// Where ATen's compiler contracts a product and a sum inside one kernel, `multiply_add` says so.
+namespace fn {
+
+__device__ inline float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ inline double multiply_add(double a, double b, double c) { return fma(a, b, c); }
+template <class F>
+__device__ inline F multiply_add(F a, F b, F c) {
+  return a * b + c;
+}
+
+template <class F>
+__device__ inline bool is_nan(F value) {
+  return value != value;
+}
+// Both pass NaN on.
+template <class F>
+__device__ inline F larger(F a, F b) {
+  return is_nan(a) ? a : (is_nan(b) ? b : ::max(a, b));
+}
+template <class F>
+__device__ inline F smaller(F a, F b) {
+  return is_nan(a) ? a : (is_nan(b) ? b : ::min(a, b));
+}
+
+template <class F>
+__device__ inline F identity(F x) {
+  return x;
+}
+template <class F>
+__device__ inline F neg(F x) {
+  return -x;
+}
+template <class F>
+__device__ inline F abs(F x) {
+  return x < F(0) ? -x : (x == F(0) ? F(0) : x);
+}
+template <class F>
+__device__ inline F exp(F x) {
+  return ::exp(x);
+}
+template <class F>
+__device__ inline F log(F x) {
+  return ::log(x);
+}
+template <class F>
+__device__ inline F sqrt(F x) {
+  return ::sqrt(x);
+}
+template <class F>
+__device__ inline F rsqrt(F x) {
+  return ::rsqrt(x);
+}
+template <class F>
+__device__ inline F reciprocal(F x) {
+  return F(1) / x;
+}
+template <class F>
+__device__ inline F erf(F x) {
+  return ::erf(x);
+}
+template <class F>
+__device__ inline F sin(F x) {
+  return ::sin(x);
+}
+template <class F>
+__device__ inline F cos(F x) {
+  return ::cos(x);
+}
+template <class F>
+__device__ inline F floor(F x) {
+  return ::floor(x);
+}
+template <class F>
+__device__ inline F ceil(F x) {
+  return ::ceil(x);
+}
+template <class F>
+__device__ inline F tanh(F x) {
+  return ::tanh(x);
+}
+template <class F>
+__device__ inline F sigmoid(F x) {
+  return F(1) / (F(1) + ::exp(-x));
+}
+
+template <class F>
+__device__ inline F clamp_min(F x, F low) {
+  return is_nan(x) ? x : ::max(x, low);
+}
+template <class F>
+__device__ inline F clamp_max(F x, F high) {
+  return is_nan(x) ? x : ::min(x, high);
+}
+template <class F>
+__device__ inline F clamp(F x, F low, F high) {
+  return clamp_max(clamp_min(x, low), high);
+}
+template <class F>
+__device__ inline F relu(F x) {
+  return clamp_min(x, F(0));
+}
+template <class F>
+__device__ inline F relu6(F x) {
+  return clamp(x, F(0), F(6));
+}
+template <class F>
+__device__ inline F silu(F x) {
+  return x / (F(1) + ::exp(-x));
+}
+template <class F>
+__device__ inline F hardsigmoid(F x) {
+  return smaller(larger(x + F(3), F(0)), F(6)) * F(1.0f / 6.0f);
+}
+template <class F>
+__device__ inline F hardswish(F x) {
+  return x * smaller(larger(x + F(3), F(0)), F(6)) * F(1.0f / 6.0f);
+}
+template <class F>
+__device__ inline F leaky_relu(F x, F slope) {
+  return x > F(0) ? x : x * slope;
+}
+template <class F>
+__device__ inline F gelu(F x) {
+  return x * F(0.5) * (F(1) + ::erf(x * F(0.70710678118654752440)));
+}
+template <class F>
+__device__ inline F gelu_tanh(F x) {
+  const F kBeta = F(1.41421356237309504880 * 1.12837916709551257390 * 0.5), kKappa = F(0.044715);
+  return F(0.5) * x * (F(1) + ::tanh(kBeta * multiply_add(kKappa, x * x * x, x)));
+}
+
+template <class F>
+__device__ inline F add(F a, F b, F alpha) {
+  return multiply_add(alpha, b, a);
+}
+template <class F>
+__device__ inline F sub(F a, F b, F alpha) {
+  return multiply_add(-alpha, b, a);
+}
+template <class F>
+__device__ inline F rsub(F a, F b, F alpha) {
+  return multiply_add(-alpha, a, b);
+}
+template <class F>
+__device__ inline F mul(F a, F b) {
+  return a * b;
+}
+template <class F>
+__device__ inline F div(F a, F b) {
+  return a / b;
+}
+// Of a number known to the host ATen takes the reciprocal once.
+template <class F>
+__device__ inline F div_by_number(F a, F b) {
+  return a * (F(1) / b);
+}
+template <class F>
+__device__ inline F pow(F x, F exponent) {
+  return ::pow(x, exponent);
+}
+template <class F>
+__device__ inline F square(F x) {
+  return x * x;
+}
+template <class F>
+__device__ inline F cube(F x) {
+  return x * x * x;
+}
+template <class F>
+__device__ inline F addcmul(F a, F b, F c, F value) {
+  return multiply_add(value * b, c, a);
+}
+template <class F>
+__device__ inline F addcdiv(F a, F b, F c, F value) {
+  return multiply_add(value, b / c, a);
+}
+
+template <class F>
+__device__ inline bool eq(F a, F b) {
+  return a == b;
+}
+template <class F>
+__device__ inline bool ne(F a, F b) {
+  return a != b;
+}
+template <class F>
+__device__ inline bool lt(F a, F b) {
+  return a < b;
+}
+template <class F>
+__device__ inline bool le(F a, F b) {
+  return a <= b;
+}
+template <class F>
+__device__ inline bool gt(F a, F b) {
+  return a > b;
+}
+template <class F>
+__device__ inline bool ge(F a, F b) {
+  return a >= b;
+}
+template <class F>
+__device__ inline F where(bool condition, F a, F b) {
+  return condition ? a : b;
+}
+template <class F>
+__device__ inline F masked_fill(F x, bool mask, F value) {
+  return mask ? value : x;
+}
+
+template <class F>
+__device__ inline F threshold_backward(F gradient, F x, F threshold) {
+  return x <= threshold ? F(0) : gradient;
+}
+template <class F>
+__device__ inline F sigmoid_backward(F gradient, F y) {
+  return gradient * (F(1) - y) * y;
+}
+template <class F>
+__device__ inline F tanh_backward(F gradient, F y) {
+  return gradient * multiply_add(-y, y, F(1));
+}
+
+}  // namespace fn

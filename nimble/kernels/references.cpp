@@ -1,0 +1,65 @@
+#include "nimble/kernels/references.h"
+
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include "nimble/kernels/activation.h"
+#include "nimble/kernels/expression.h"
+
+namespace nimble::kernels {
+
+std::vector<at::Tensor> pointwise(at::TensorList inputs, std::string_view expression) {
+  return evaluate(parse_expression(expression), inputs);
+}
+
+at::Tensor depthwise_convolution(const at::Tensor& x, const at::Tensor& weight,
+                                 const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
+                                 at::IntArrayRef padding, at::IntArrayRef dilation,
+                                 std::string_view activation_before, std::string_view activation_after) {
+  return activated(at::conv2d(activated(x, activation_before), weight, bias, stride, padding, dilation,
+                              /*groups=*/x.size(1)),
+                   activation_after);
+}
+
+at::Tensor max_pool2d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArrayRef stride,
+                      at::IntArrayRef padding, at::IntArrayRef dilation, bool ceil_mode,
+                      std::string_view activation) {
+  return activated(
+      std::get<0>(at::max_pool2d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode)),
+      activation);
+}
+
+at::Tensor avg_pool2d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArrayRef stride,
+                      at::IntArrayRef padding, bool ceil_mode, bool count_include_pad,
+                      std::optional<std::int64_t> divisor_override, std::string_view activation) {
+  return activated(
+      at::avg_pool2d(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override),
+      activation);
+}
+
+at::Tensor adaptive_avg_pool2d(const at::Tensor& x, at::IntArrayRef output_size,
+                               std::string_view activation) {
+  return activated(at::_adaptive_avg_pool2d(x, output_size), activation);
+}
+
+at::Tensor pointwise_convolution(const at::Tensor& x, const at::Tensor& weight,
+                                 const std::optional<at::Tensor>& bias,
+                                 const std::optional<at::Tensor>& residual, std::string_view activation,
+                                 std::int64_t) {
+  const at::Tensor y = at::conv2d(x, weight, bias);
+  return activated(residual ? at::add(y, *residual) : y, activation);
+}
+
+namespace {
+
+TORCH_LIBRARY_IMPL(nimble, CompositeExplicitAutograd, library) {
+  library.impl("pointwise", pointwise);
+  library.impl("depthwise_convolution", depthwise_convolution);
+  library.impl("max_pool2d", max_pool2d);
+  library.impl("avg_pool2d", avg_pool2d);
+  library.impl("adaptive_avg_pool2d", adaptive_avg_pool2d);
+  library.impl("pointwise_convolution", pointwise_convolution);
+}
+
+}  // namespace
+}  // namespace nimble::kernels

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string_view>
+#include <vector>
+
+namespace nimble::kernels {
+
+// What the operators mean, in ATen's own: this is what they do on every device that has no kernel of theirs,
+// and what their kernels are tested against.
+
+std::vector<at::Tensor> pointwise(at::TensorList inputs, std::string_view expression);
+
+at::Tensor depthwise_convolution(const at::Tensor& x, const at::Tensor& weight,
+                                 const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
+                                 at::IntArrayRef padding, at::IntArrayRef dilation,
+                                 std::string_view activation_before, std::string_view activation_after);
+
+at::Tensor max_pool2d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArrayRef stride,
+                      at::IntArrayRef padding, at::IntArrayRef dilation, bool ceil_mode,
+                      std::string_view activation);
+at::Tensor avg_pool2d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArrayRef stride,
+                      at::IntArrayRef padding, bool ceil_mode, bool count_include_pad,
+                      std::optional<std::int64_t> divisor_override, std::string_view activation);
+at::Tensor adaptive_avg_pool2d(const at::Tensor& x, at::IntArrayRef output_size, std::string_view activation);
+
+at::Tensor pointwise_convolution(const at::Tensor& x, const at::Tensor& weight,
+                                 const std::optional<at::Tensor>& bias,
+                                 const std::optional<at::Tensor>& residual, std::string_view activation,
+                                 std::int64_t candidate);
+
+}  // namespace nimble::kernels

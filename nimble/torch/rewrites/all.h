@@ -1,0 +1,20 @@
+#pragma once
+
+#include "nimble/torch/rewrites/rewrite.h"
+
+namespace nimble {
+
+// Each is described where it is defined, in the file of its name.
+extern const Rewrite kChannelsLast;
+extern const Rewrite kCommonSubexpressions;
+extern const Rewrite kFoldBatchNorm;
+extern const Rewrite kFuseConvolution;
+extern const Rewrite kFusePointwise;
+extern const Rewrite kLinearActivation;
+extern const Rewrite kMkldnnConvolution;
+extern const Rewrite kOutOfPlace;
+extern const Rewrite kPooling;
+extern const Rewrite kReluThroughCat;
+extern const Rewrite kWeightsOnce;
+
+}  // namespace nimble

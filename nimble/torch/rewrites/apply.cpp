@@ -1,0 +1,58 @@
+#include "nimble/torch/rewrites/apply.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+#include "nimble/torch/rewrites/check_program.h"
+#include "nimble/torch/rewrites/coming_kernels.h"
+#include "nimble/torch/rewrites/record_anew.h"
+
+namespace nimble {
+
+bool writes_outside(const Program& program) {
+  return std::any_of(program.tasks.begin(), program.tasks.end(), [&](const Task& task) {
+    return std::any_of(task.writes.begin(), task.writes.end(),
+                       [&](const TensorRef& ref) { return program.buffer(ref.buffer).outside.defined(); });
+  });
+}
+
+namespace {
+
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+
+}  // namespace
+
+AppliedRewrites apply_rewrites(Program program, std::span<const Rewrite* const> rewrites,
+                               std::span<const at::Tensor> inputs, const RewriteContext& context,
+                               bool trains) {
+  AppliedRewrites applied{.program = std::move(program), .reports = {}};
+  for (const Rewrite* rewrite : rewrites) {
+    if (!rewrite->is_for(context.device) || (trains && !rewrite->for_training)) continue;
+    RewriteReport report{.name = std::string(rewrite->name), .sites = {}};
+    report.tasks_before = report.tasks_after = applied.program.tasks.size();
+    try {
+      // Measuring would compile one kernel after the other; what is taken without it is mostly what is
+      // needed.
+      if (context.measure)
+        compile_kernels_ahead(rewrite->apply(applied.program, {.device = context.device}).program);
+      Rewritten rewritten = rewrite->apply(applied.program, context);
+      if (rewritten.sites.empty()) continue;
+      report.sites = std::move(rewritten.sites);
+      check_program(rewritten.program, applied.program, rewrite->name);
+      Program recorded = record_anew(rewritten.program, inputs);
+      check_program(recorded, applied.program, rewrite->name);
+      applied.program = std::move(recorded);
+      report.tasks_after = applied.program.tasks.size();
+      applied.exact &= rewrite->exact;
+    } catch (const c10::Error& error) {
+      report.dropped = first_line(error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      report.dropped = error.what();
+    }
+    applied.reports.push_back(std::move(report));
+  }
+  return applied;
+}
+
+}  // namespace nimble

@@ -1,0 +1,97 @@
+#include "nimble/torch/rewrites/check_program.h"
+
+#include <vector>
+
+#include "nimble/core/error.h"
+#include "nimble/torch/operator_facts.h"
+
+namespace nimble {
+namespace {
+
+class Check {
+ public:
+  Check(const Program& program, std::string_view rewrite)
+      : program_(program), rewrite_(rewrite), filled_(program.buffers.size()) {
+    for (std::size_t b = 0; b < filled_.size(); ++b) {
+      const BufferKind kind = program.buffers[b].kind;
+      filled_[b] = kind != BufferKind::kInternal && kind != BufferKind::kScratch;
+    }
+  }
+
+  void tasks() {
+    for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) {
+      const Task& task = program_.tasks[i];
+      const std::string name = task_name(program_, TaskId{i});
+      signature(task, name);
+      for (const TensorRef& ref : task.reads) {
+        place(ref, name);
+        bool also_written = false;
+        for (const TensorRef& written : task.writes) also_written |= written.buffer == ref.buffer;
+        if (!filled_[ref.buffer.index()] && !also_written && ref.numel() > 0)
+          fail(name + " reads " + to_string(ref) + " before anything was written there");
+      }
+      for (const TensorRef& ref : task.writes) {
+        place(ref, name);
+        filled_[ref.buffer.index()] = true;
+      }
+    }
+  }
+
+  void outputs(const Program& before) {
+    if (program_.outputs.size() != before.outputs.size()) fail("the program has another number of results");
+    for (std::size_t i = 0; i < before.outputs.size(); ++i) {
+      const TensorRef& now = program_.outputs[i].ref;
+      const TensorRef& then = before.outputs[i].ref;
+      place(now, "result " + std::to_string(i));
+      if (!filled_[now.buffer.index()] && now.numel() > 0)
+        fail("result " + std::to_string(i) + " is never made");
+      if (now.sizes != then.sizes || now.strides != then.strides || now.dtype != then.dtype)
+        fail("result " + std::to_string(i) + " is " + to_string(now) + " instead of " + to_string(then));
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& why) const {
+    throw Error("[nimble::rewrite] " + std::string(rewrite_) +
+                " made a program that cannot be right: " + why);
+  }
+
+  void signature(const Task& task, const std::string& name) const {
+    const auto& schema = task.op.schema();
+    if (task.arguments.size() != schema.arguments().size())
+      fail(name + " takes " + std::to_string(schema.arguments().size()) + " arguments and was given " +
+           std::to_string(task.arguments.size()));
+    if (task.results.size() != schema.returns().size())
+      fail(name + " has " + std::to_string(schema.returns().size()) + " results, not " +
+           std::to_string(task.results.size()));
+    for (std::size_t i = 0; i < task.arguments.size(); ++i) {
+      const bool is_tensor = std::holds_alternative<TensorRef>(task.arguments[i]);
+      const auto type = schema.arguments()[i].type();
+      const auto& inner = type->kind() == c10::TypeKind::OptionalType
+                              ? type->castRaw<c10::OptionalType>()->getElementType()
+                              : type;
+      if (is_tensor && inner->kind() != c10::TypeKind::TensorType)
+        fail(name + " was given a tensor for its argument " + schema.arguments()[i].name());
+    }
+  }
+
+  void place(const TensorRef& ref, const std::string& name) const {
+    if (ref.buffer.index() >= program_.buffers.size()) fail(name + " names a buffer that does not exist");
+    if (byte_range(ref).end > program_.buffer(ref.buffer).bytes)
+      fail(name + " looks at " + to_string(ref) + ", beyond the end of its buffer");
+  }
+
+  const Program& program_;
+  std::string_view rewrite_;
+  std::vector<bool> filled_;  // by buffer
+};
+
+}  // namespace
+
+void check_program(const Program& program, const Program& before, std::string_view rewrite) {
+  Check check(program, rewrite);
+  check.tasks();
+  check.outputs(before);
+}
+
+}  // namespace nimble

@@ -1,0 +1,41 @@
+#include "nimble/torch/rewrites/coming_kernels.h"
+
+#include <ATen/ATen.h>
+
+#include "nimble/kernels/ahead.h"
+
+namespace nimble {
+namespace {
+
+at::Tensor without_memory(const TensorRef& ref) {
+  return at::empty_strided(ref.sizes, ref.strides, at::TensorOptions(at::kMeta).dtype(ref.dtype));
+}
+
+c10::IValue without_memory(const Operand& operand) {
+  if (const auto* ref = std::get_if<TensorRef>(&operand)) return without_memory(*ref);
+  if (const auto* list = std::get_if<TensorRefList>(&operand)) {
+    c10::List<at::Tensor> tensors;
+    for (const auto& ref : list->refs) tensors.push_back(ref ? without_memory(*ref) : at::Tensor());
+    return tensors;
+  }
+  return std::get<c10::IValue>(operand);
+}
+
+}  // namespace
+
+void compile_kernels_ahead(const Program& program) {
+  const c10::InferenceMode ordinary(false);
+  const at::NoGradGuard no_grad;
+  std::vector<kernels::ComingCall> calls;
+  for (const Task& task : program.tasks) {
+    // Ours tell which kernels they need when they are called without memory.
+    const bool tells = task.op.operator_name().name.starts_with("nimble::") &&
+                       task.op.hasKernelForDispatchKey(c10::DispatchKey::Meta);
+    if (!tells) continue;
+    kernels::ComingCall& call = calls.emplace_back(kernels::ComingCall{task.op, {}});
+    for (const Operand& operand : task.arguments) call.arguments.push_back(without_memory(operand));
+  }
+  if (!calls.empty()) kernels::compile_ahead(calls, program.device());
+}
+
+}  // namespace nimble

@@ -1,0 +1,313 @@
+// A convolution takes the activation before it, and the bias, the sum and the activation behind it, into one
+// call.
+//
+//   %1 = convolution(%0, w, b, …)
+//   %2 = add(%1, %9)                 ──▶   %3 = cudnn_convolution_add_relu(%0, w, %9, b, …)
+//   %3 = relu(%2)
+//
+// Which call is fastest differs from one convolution to the next, so each is measured: cuDNN's fused ones, a
+// matrix product for a filter of one pixel, our own kernel for one filter to a channel, or a plain
+// convolution followed by one generated kernel for all that is pointwise.
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "nimble/kernels/expression.h"
+#include "nimble/torch/operator_facts.h"
+#include "nimble/torch/rewrites/all.h"
+#include "nimble/torch/rewrites/cuda/sites.h"
+#include "nimble/torch/rewrites/edit.h"
+#include "nimble/torch/rewrites/faster_of.h"
+
+namespace nimble {
+namespace {
+
+struct Call {
+  c10::OperatorHandle op;
+  std::vector<Operand> arguments;
+  std::vector<Operand> results;
+};
+
+// One way to compute a site. `prepare` makes weights, which happens once and is not measured.
+struct Way {
+  std::string name;
+  std::vector<Call> prepare;
+  std::vector<Call> calls;  // the last one makes the site's result
+};
+
+// after(convolution(before(x)) + bias + added)
+struct Site {
+  TaskId first, last;           // the convolution, and the task whose result the site makes
+  std::vector<TaskId> between;  // what else becomes part of it
+  ImageConvolution convolution;
+  std::optional<TaskId> activation_before;
+  std::string before = "none", after = "none";
+  std::optional<TensorRef> added;
+};
+
+Operand optional_ref(const std::optional<TensorRef>& ref) {
+  return ref ? Operand(*ref) : Operand(c10::IValue());
+}
+
+class Fuse {
+ public:
+  Fuse(const Program& program, const RewriteContext& context)
+      : program_(program), context_(context), uses_(program), edit_(program), chooser_(context) {}
+
+  Rewritten run() {
+    // Of two convolutions that are summed, the later one takes the sum in: it has to wait anyway.
+    const auto depth = depths(program_);
+    std::vector<std::uint32_t> order(program_.tasks.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return depth[a] > depth[b]; });
+    for (const std::uint32_t i : order) {
+      if (auto site = find(TaskId{i})) fuse(*site);
+    }
+    for (const auto& [activation, taken] : taken_before_) {
+      if (taken == uses_.readers(first_result(program_.task(activation)).buffer).size() &&
+          uses_.is_private(first_result(program_.task(activation)).buffer)) {
+        edit_.drop(activation);
+      }
+    }
+    Rewritten result{.program = {}, .sites = std::move(sites_)};
+    std::reverse(result.sites.begin(), result.sites.end());
+    result.program = std::move(edit_).finish();
+    return result;
+  }
+
+ private:
+  std::optional<Site> find(TaskId id) const {
+    auto convolution = image_convolution(program_.task(id), uses_);
+    if (!convolution || !never_rewritten(program_, uses_, convolution->x)) return {};
+    Site site{.first = id,
+              .last = id,
+              .between = {},
+              .convolution = *std::move(convolution),
+              .activation_before = {},
+              .added = {}};
+    if (site.convolution.is_depthwise()) take_activation_before(site);
+    const auto reader = uses_.only_reader(id);
+    if (!reader || edit_.touches(*reader) || taken_before_.contains(*reader)) return site;
+    if (const auto activation = fusible_activation(program_.task(*reader))) {
+      site.last = *reader;
+      site.after = *activation;
+    } else if (const auto sum = plain_sum(program_.task(*reader)); sum && !site.convolution.is_depthwise()) {
+      take_sum(site, *reader, *sum);
+    }
+    return site;
+  }
+
+  // An activation that several convolutions share is done by each, in place of one kernel that all wait for.
+  // One that the convolution before it can do is left to that: cuDNN and cuBLASLt know relu, but not relu6.
+  void take_activation_before(Site& site) const {
+    const auto maker = uses_.maker(site.convolution.x);
+    if (!maker || edit_.touches(*maker)) return;
+    const auto activation = fusible_activation(program_.task(*maker));
+    if (activation != "relu" && activation != "relu6") return;
+    const TensorRef& x = *tensor_argument(program_.task(*maker), 0);
+    if (x.sizes != site.convolution.x.sizes || !never_rewritten(program_, uses_, x)) return;
+    const auto before = uses_.maker(x);
+    const bool belongs_to_other =
+        before && uses_.only_reader(*before) == *maker && image_convolution(program_.task(*before), uses_);
+    const bool only_mine = activation == "relu6" && uses_.only_reader(*maker) == site.first;
+    if (belongs_to_other && !only_mine) return;
+    site.activation_before = maker;
+    site.before = *activation;
+    site.convolution.x = x;
+  }
+
+  void take_sum(Site& site, TaskId id, const Sum& sum) const {
+    const TensorRef& mine = first_result(program_.task(site.first));
+    if (sum.a == sum.b) return;
+    const TensorRef& other = sum.a == mine ? sum.b : sum.a;
+    if (!never_rewritten(program_, uses_, other)) return;
+    site.added = other;
+    site.last = id;
+    const auto reader = uses_.only_reader(id);
+    if (!reader || edit_.touches(*reader)) return;
+    if (const auto activation = fusible_activation(program_.task(*reader))) {
+      site.between.push_back(id);
+      site.last = *reader;
+      site.after = *activation;
+    }
+  }
+
+  void fuse(const Site& site) {
+    std::vector<Way> ways = ways_of(site);
+    if (ways.empty()) return;
+    ways.push_back(as_it_is(site));
+    std::vector<std::vector<Task>> tasks;
+    for (const Way& way : ways) {
+      std::vector<Task>& of_way = tasks.emplace_back();
+      for (const Call& call : way.calls) {
+        of_way.push_back(edit_.make_task(site.last, call.op, call.arguments, call.results));
+      }
+    }
+    const std::size_t best = chooser_.faster_of(edit_.buffers(), tasks);
+    if (best + 1 == ways.size()) return;
+    Way& way = ways[best];
+    for (Call& call : way.prepare) {
+      edit_.insert(site.first, call.op, std::move(call.arguments), std::move(call.results));
+    }
+    for (std::size_t c = 0; c + 1 < way.calls.size(); ++c) {
+      edit_.insert(site.last, way.calls[c].op, std::move(way.calls[c].arguments),
+                   std::move(way.calls[c].results));
+    }
+    Call& made = way.calls.back();
+    edit_.replace(site.last, made.op, std::move(made.arguments), std::move(made.results));
+    if (site.first != site.last) edit_.drop(site.first);
+    for (const TaskId task : site.between) edit_.drop(task);
+    if (site.activation_before) ++taken_before_[*site.activation_before];
+    sites_.push_back(task_name(program_, site.first) + " with what surrounds it: " + way.name);
+  }
+
+  // The tasks as they are, to measure against.
+  Way as_it_is(const Site& site) const {
+    Way way{.name = "as it was", .prepare = {}, .calls = {}};
+    std::vector<TaskId> ids;
+    if (site.activation_before) ids.push_back(*site.activation_before);
+    ids.push_back(site.first);
+    ids.insert(ids.end(), site.between.begin(), site.between.end());
+    if (site.last != site.first) ids.push_back(site.last);
+    for (const TaskId id : ids) {
+      const Task& task = program_.task(id);
+      way.calls.push_back({task.op, task.arguments, task.results});
+    }
+    return way;
+  }
+
+  // The first is what is taken where nothing is measured.
+  std::vector<Way> ways_of(const Site& site) {
+    const ImageConvolution& c = site.convolution;
+    if (c.is_depthwise()) return {depthwise(site)};
+    std::vector<Way> ways;
+    const bool has_epilogue = c.bias || site.added || site.after != "none";
+    if (site.after == "relu" && context_.device.is_cuda()) ways.push_back(cudnn(site));
+    if (c.is_matrix_product() && is_channels_last(c.x)) {
+      constexpr std::int64_t kProposals = 4;
+      const std::int64_t proposals = context_.measure ? kProposals : 1;
+      for (std::int64_t n = 0; n < proposals; ++n) ways.push_back(matrix_product(site, n));
+    }
+    if (has_epilogue) ways.push_back(convolution_and_pointwise(site));
+    return ways;
+  }
+
+  Way depthwise(const Site& site) {
+    static const auto op = find_operator("nimble::depthwise_convolution"),
+                      clone = find_operator("aten::clone");
+    const ImageConvolution& c = site.convolution;
+    const TensorRef& w = c.weight;
+    // Filters with neighbouring channels beside each other: [height, width, 1, channels].
+    TensorRef turned = w;
+    turned.sizes = {w.sizes[2], w.sizes[3], w.sizes[1], w.sizes[0]};
+    turned.strides = {w.strides[2], w.strides[3], w.strides[1], w.strides[0]};
+    const TensorRef packed = edit_.new_tensor(turned.sizes, w.dtype, program_.buffer(w.buffer).device);
+    TensorRef weight = packed;
+    weight.sizes = w.sizes;
+    weight.strides = {1, w.sizes[0], w.sizes[3] * w.sizes[0], w.sizes[0]};
+    return {.name = "depthwise_convolution",
+            .prepare = {{clone, {turned, c10::IValue(at::MemoryFormat::Contiguous)}, {packed}}},
+            .calls = {{op,
+                       {c.x, weight, optional_ref(c.bias), c10::IValue(c.stride), c10::IValue(c.padding),
+                        c10::IValue(c.dilation), c10::IValue(site.before), c10::IValue(site.after)},
+                       {result_of(site)}}}};
+  }
+
+  Way cudnn(const Site& site) {
+    static const auto plain = find_operator("aten::cudnn_convolution_relu"),
+                      with_sum = find_operator("aten::cudnn_convolution_add_relu");
+    const ImageConvolution& c = site.convolution;
+    std::vector<Operand> arguments = {c.x, c.weight};
+    if (site.added) {
+      arguments.insert(arguments.end(), {Operand(*site.added), Operand(c10::IValue(1.0))});
+    }
+    arguments.insert(arguments.end(),
+                     {optional_ref(c.bias), Operand(c10::IValue(c.stride)), Operand(c10::IValue(c.padding)),
+                      Operand(c10::IValue(c.dilation)), Operand(c10::IValue(c.groups))});
+    return {.name = site.added ? "cudnn_convolution_add_relu" : "cudnn_convolution_relu",
+            .prepare = {},
+            .calls = {{site.added ? with_sum : plain, std::move(arguments), {result_of(site)}}}};
+  }
+
+  Way matrix_product(const Site& site, std::int64_t proposal) {
+    static const auto op = find_operator("nimble::pointwise_convolution");
+    const ImageConvolution& c = site.convolution;
+    return {.name = "pointwise_convolution " + std::to_string(proposal),
+            .prepare = {},
+            .calls = {{op,
+                       {c.x, c.weight, optional_ref(c.bias), optional_ref(site.added),
+                        c10::IValue(site.after), c10::IValue(proposal)},
+                       {result_of(site)}}}};
+  }
+
+  Way convolution_and_pointwise(const Site& site) {
+    static const auto op = find_operator("nimble::pointwise");
+    using namespace kernels;
+    const Task& convolution = program_.task(site.first);
+    const TensorRef& shape = first_result(convolution);
+    TensorRef bare = edit_.new_tensor(shape.sizes, shape.dtype, program_.buffer(shape.buffer).device);
+    bare.strides = shape.strides;
+    std::vector<Operand> arguments = convolution.arguments;
+    arguments[2] = c10::IValue();  // no bias
+    Expression expression{.inputs = 1, .steps = {}, .results = {}};
+    TensorRefList inputs{.refs = {bare}};
+    Value value = input(0);
+    const auto add = [&](const TensorRef& ref) {
+      inputs.refs.emplace_back(ref);
+      expression.steps.push_back({"add.Tensor", {value, input(expression.inputs++), c10::IValue(1)}});
+      value = step(expression.steps.size() - 1);
+    };
+    if (site.convolution.bias) {
+      TensorRef bias = *site.convolution.bias;
+      const auto stride = bias.strides[0];
+      bias.sizes = {bias.sizes[0], 1, 1};
+      bias.strides = {stride, 1, 1};
+      add(bias);
+    }
+    if (site.added) add(*site.added);
+    if (site.after != "none") {
+      expression.steps.push_back(activation_step(program_.task(site.last), value));
+      value = step(expression.steps.size() - 1);
+    }
+    expression.results = {value};
+    return {.name = "convolution and pointwise",
+            .prepare = {},
+            .calls = {{convolution.op, std::move(arguments), {bare}},
+                      {op, {inputs, c10::IValue(to_string(expression))}, {list_of(result_of(site))}}}};
+  }
+
+  // The same call of ATen's, on another value.
+  static kernels::Step activation_step(const Task& task, kernels::Value value) {
+    std::vector<kernels::Argument> arguments = {value};
+    for (std::size_t a = 1; a < task.arguments.size(); ++a) arguments.emplace_back(value_argument(task, a));
+    return {task.op.operator_name().name.substr(std::string_view("aten::").size()), std::move(arguments)};
+  }
+
+  static TensorRefList list_of(const TensorRef& ref) { return {.refs = {ref}}; }
+  const TensorRef& result_of(const Site& site) const { return first_result(program_.task(site.last)); }
+
+  const Program& program_;
+  const RewriteContext& context_;
+  Uses uses_;
+  Edit edit_;
+  Chooser chooser_;
+  std::map<TaskId, std::size_t> taken_before_;  // by activation: how many of its readers do it themselves
+  std::vector<std::string> sites_;
+};
+
+Rewritten apply(Program program, const RewriteContext& context) { return Fuse(program, context).run(); }
+
+}  // namespace
+
+const Rewrite kFuseConvolution{
+    .name = "fuse_convolution",
+    .summary =
+        "convolutions take in the activations, biases and sums around them, by the call that is fastest",
+    .on_cpu = false,
+    .apply = apply};
+
+}  // namespace nimble

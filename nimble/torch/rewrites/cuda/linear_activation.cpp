@@ -1,0 +1,63 @@
+// A linear layer takes its activation into the same product.
+//
+//   %1 = addmm(b, %0, w)             ──▶   %2 = _addmm_activation(b, %0, w)
+//   %2 = relu(%1)
+
+#include <ATen/ATen.h>
+
+#include "nimble/torch/operator_facts.h"
+#include "nimble/torch/rewrites/all.h"
+#include "nimble/torch/rewrites/cuda/sites.h"
+#include "nimble/torch/rewrites/edit.h"
+#include "nimble/torch/rewrites/faster_of.h"
+
+namespace nimble {
+namespace {
+
+// cuBLASLt adds a bias of one number for each column, and approximates gelu by tanh.
+bool fits(const Program& program, const Uses& uses, const Task& linear) {
+  const TensorRef* bias = tensor_argument(linear, 0);
+  for (std::size_t a = 0; a < 3; ++a) {
+    if (!never_rewritten(program, uses, *tensor_argument(linear, a))) return false;
+  }
+  return bias->sizes.size() == 1 && bias->sizes[0] == first_result(linear).sizes[1] &&
+         value_argument(linear, 3).toScalar().toDouble() == 1 &&
+         value_argument(linear, 4).toScalar().toDouble() == 1 && c10::isFloatingType(bias->dtype);
+}
+
+Rewritten apply(Program program, const RewriteContext& context) {
+  static const auto fused = find_operator("aten::_addmm_activation");
+  const Uses uses(program);
+  Edit edit(program);
+  Chooser chooser(context);
+  Rewritten result{.program = {}};
+  for (std::uint32_t i = 0; i < program.tasks.size(); ++i) {
+    const TaskId id{i};
+    const Task& linear = program.task(id);
+    if (!is_call_of(linear, "aten::addmm") || !fits(program, uses, linear)) continue;
+    const auto reader = uses.only_reader(id);
+    if (!reader) continue;
+    const auto activation = fusible_activation(program.task(*reader));
+    if (activation != "relu" && activation != "gelu_tanh") continue;
+    std::vector<Operand> arguments = linear.arguments;
+    arguments.emplace_back(c10::IValue(activation == "gelu_tanh"));
+    const std::vector<Operand> results = program.task(*reader).results;
+    const std::vector<std::vector<Task>> candidates = {{edit.make_task(*reader, fused, arguments, results)},
+                                                       {linear, program.task(*reader)}};
+    if (chooser.faster_of(edit.buffers(), candidates) != 0) continue;
+    edit.replace(*reader, fused, std::move(arguments), results);
+    edit.drop(id);
+    result.sites.push_back(task_name(program, *reader) + " into " + task_name(program, id));
+  }
+  result.program = std::move(edit).finish();
+  return result;
+}
+
+}  // namespace
+
+const Rewrite kLinearActivation{.name = "linear_activation",
+                                .summary = "linear layers take in the activation behind them",
+                                .on_cpu = false,
+                                .apply = apply};
+
+}  // namespace nimble

@@ -1,0 +1,112 @@
+#include "nimble/torch/rewrites/cuda/sites.h"
+
+#include <algorithm>
+
+namespace nimble {
+namespace {
+
+enum Convolution {
+  kInput,
+  kWeight,
+  kBias,
+  kStride,
+  kPadding,
+  kDilation,
+  kTransposed,
+  kOutputPadding,
+  kGroups
+};
+
+// Where one number stands for both directions, two.
+std::vector<std::int64_t> pair(const c10::IValue& numbers) {
+  const auto list = numbers.toIntVector();
+  return {list.front(), list.back()};
+}
+
+bool is_float_of_ours(at::ScalarType type) {
+  return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
+}
+
+}  // namespace
+
+bool ImageConvolution::is_depthwise() const {
+  return groups > 1 && groups == x.sizes[1] && weight.sizes[0] == groups && weight.sizes[1] == 1;
+}
+
+bool ImageConvolution::is_matrix_product() const {
+  const auto all = [](const std::vector<std::int64_t>& numbers, std::int64_t number) {
+    return std::all_of(numbers.begin(), numbers.end(), [=](std::int64_t n) { return n == number; });
+  };
+  return groups == 1 && weight.sizes[2] == 1 && weight.sizes[3] == 1 && all(stride, 1) && all(padding, 0);
+}
+
+std::optional<ImageConvolution> image_convolution(const Task& task, const Uses& uses) {
+  if (!is_call_of(task, "aten::convolution") || value_argument(task, kTransposed).toBool()) return {};
+  const TensorRef* x = tensor_argument(task, kInput);
+  const TensorRef* weight = tensor_argument(task, kWeight);
+  const TensorRef* bias = tensor_argument(task, kBias);
+  if (!x || !weight || x->sizes.size() != 4 || !is_float_of_ours(x->dtype) || weight->dtype != x->dtype) {
+    return {};
+  }
+  if (!uses.is_weight(*weight) || (bias && (!uses.is_weight(*bias) || bias->dtype != x->dtype))) return {};
+  return ImageConvolution{.x = *x,
+                          .weight = *weight,
+                          .bias = bias ? std::optional(*bias) : std::nullopt,
+                          .stride = pair(value_argument(task, kStride)),
+                          .padding = pair(value_argument(task, kPadding)),
+                          .dilation = pair(value_argument(task, kDilation)),
+                          .groups = value_argument(task, kGroups).toInt()};
+}
+
+std::optional<std::string> fusible_activation(const Task& task) {
+  for (const char* name : {"relu", "silu", "hardswish", "sigmoid"}) {
+    if (is_call_of(task, std::string("aten::") + name)) return name;
+  }
+  if (is_call_of(task, "aten::gelu")) {
+    return value_argument(task, 1).toStringRef() == "tanh" ? "gelu_tanh" : "gelu";
+  }
+  if (is_call_of(task, "aten::hardtanh")) {
+    const bool six = value_argument(task, 1).toScalar().toDouble() == 0 &&
+                     value_argument(task, 2).toScalar().toDouble() == 6;
+    if (six) return "relu6";
+  }
+  return {};
+}
+
+std::optional<Sum> plain_sum(const Task& task) {
+  if (!is_call_of(task, "aten::add") || task.op.operator_name().overload_name != "Tensor") return {};
+  const TensorRef* a = tensor_argument(task, 0);
+  const TensorRef* b = tensor_argument(task, 1);
+  if (!a || !b || a->sizes != b->sizes || a->dtype != b->dtype) return {};
+  if (value_argument(task, 2).toScalar().toDouble() != 1) return {};
+  return Sum{*a, *b};
+}
+
+bool never_rewritten(const Program& program, const Uses& uses, const TensorRef& ref) {
+  const std::size_t writers = uses.writers(ref.buffer).size();
+  return writers <= (program.buffer(ref.buffer).kind == BufferKind::kInternal ? 1u : 0u);
+}
+
+std::vector<std::size_t> depths(const Program& program) {
+  std::vector<std::size_t> of_task, of_buffer(program.buffers.size());
+  for (const Task& task : program.tasks) {
+    std::size_t depth = 0;
+    for (const TensorRef& ref : task.reads) depth = std::max(depth, of_buffer[ref.buffer.index()]);
+    of_task.push_back(++depth);
+    for (const TensorRef& ref : task.writes) {
+      auto& known = of_buffer[ref.buffer.index()];
+      known = std::max(known, depth);
+    }
+  }
+  return of_task;
+}
+
+bool is_channels_last(const TensorRef& ref) {
+  return ref.sizes.size() == 4 && ref.strides[1] == 1 && (ref.sizes[3] == 1 || ref.strides[3] != 1);
+}
+
+at::DimVector channels_last_strides(at::IntArrayRef sizes) {
+  return {sizes[1] * sizes[2] * sizes[3], 1, sizes[1] * sizes[3], sizes[1]};
+}
+
+}  // namespace nimble

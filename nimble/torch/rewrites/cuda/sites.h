@@ -1,0 +1,44 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nimble/torch/rewrites/uses.h"
+
+namespace nimble {
+
+// Patterns that the rewrites for kernels of our own share.
+
+// An ordinary convolution over images with weights that do not change.
+struct ImageConvolution {
+  TensorRef x, weight;
+  std::optional<TensorRef> bias;
+  std::vector<std::int64_t> stride, padding, dilation;  // two numbers each
+  std::int64_t groups;
+
+  bool is_depthwise() const;       // one filter for each channel
+  bool is_matrix_product() const;  // a filter of one pixel, over every pixel
+};
+std::optional<ImageConvolution> image_convolution(const Task& task, const Uses& uses);
+
+// The activation that a task applies to its first argument, by the names of nimble/kernels/activation.h.
+std::optional<std::string> fusible_activation(const Task& task);
+
+// The two tensors of a plain sum.
+struct Sum {
+  TensorRef a, b;
+};
+std::optional<Sum> plain_sum(const Task& task);
+
+// Nobody changes these elements once they are there, so they may be read later than they were.
+bool never_rewritten(const Program& program, const Uses& uses, const TensorRef& ref);
+
+// By task: how many tasks lie on the longest way to it.
+std::vector<std::size_t> depths(const Program& program);
+
+// Channels of a pixel lie beside each other.
+bool is_channels_last(const TensorRef& ref);
+at::DimVector channels_last_strides(at::IntArrayRef sizes);
+
+}  // namespace nimble

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "nimble/torch/rewrites/rewrite.h"
+
+namespace nimble {
+
+// Chooses between ways to compute the same by running each alone on this machine. Ways that look alike (the
+// same operators on the same shapes) are measured once.
+class Chooser {
+ public:
+  explicit Chooser(const RewriteContext& context) : context_(context) {}
+
+  // The number of the fastest; the first unless another is clearly faster, and where nothing is measured. A
+  // way that fails is not taken.
+  std::size_t faster_of(std::span<const Buffer> buffers, std::span<const std::vector<Task>> candidates);
+
+ private:
+  Nanoseconds time(std::span<const Buffer> buffers, const std::vector<Task>& tasks);
+
+  const RewriteContext& context_;
+  std::unordered_map<std::string, Nanoseconds> known_;
+};
+
+}  // namespace nimble

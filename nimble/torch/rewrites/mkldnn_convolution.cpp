@@ -1,0 +1,167 @@
+// On the CPU, convolutions run in oneDNN with weights that were brought into its own layout once, channels
+// last, with what follows them done in the same kernel.
+//
+//   %1 = convolution(input0, w, b, …)
+//   %2 = add(%1, input1)             ──▶   %3 = nimble::mkldnn_convolution(input0, w, b, input1, "relu", …)
+//   %3 = relu(%2)
+
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include "nimble/torch/operator_facts.h"
+#include "nimble/torch/packed.h"
+#include "nimble/torch/rewrites/activations.h"
+#include "nimble/torch/rewrites/all.h"
+#include "nimble/torch/rewrites/edit.h"
+#include "nimble/torch/rewrites/uses.h"
+
+namespace nimble {
+namespace {
+
+using Scalars = c10::List<std::optional<at::Scalar>>;
+
+Scalars to_scalars(at::ArrayRef<double> numbers) {
+  Scalars scalars;
+  for (const double number : numbers) scalars.push_back(at::Scalar(number));
+  return scalars;
+}
+
+// `activation` is one of oneDNN's, or "none"; `other`, where given, is added before it.
+at::Tensor mkldnn_convolution(const at::Tensor& input, const at::Tensor& weight,
+                              const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& other,
+                              const c10::intrusive_ptr<Packed>& packed, at::IntArrayRef padding,
+                              at::IntArrayRef stride, at::IntArrayRef dilation, std::int64_t groups,
+                              c10::string_view activation, at::ArrayRef<double> numbers,
+                              c10::string_view algorithm) {
+  using Reorder = at::Tensor(const at::Tensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
+                             std::int64_t, at::OptionalIntArrayRef);
+  using Unary = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
+                           at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, std::int64_t, c10::string_view,
+                           Scalars, std::optional<c10::string_view>);
+  using Binary = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                            const std::optional<at::Tensor>&, at::IntArrayRef, at::IntArrayRef,
+                            at::IntArrayRef, std::int64_t, c10::string_view, std::optional<at::Scalar>,
+                            std::optional<c10::string_view>, Scalars, std::optional<c10::string_view>);
+  static const auto reorder = find_operator("mkldnn::_reorder_convolution_weight").typed<Reorder>();
+  static const auto unary = find_operator("mkldnn::_convolution_pointwise").typed<Unary>();
+  static const auto binary = find_operator("mkldnn::_convolution_pointwise", "binary").typed<Binary>();
+  const at::Tensor& ready =
+      packed->get([&] { return reorder.call(weight, padding, stride, dilation, groups, input.sizes()); });
+  if (!other) {
+    return unary.call(input, ready, bias, padding, stride, dilation, groups, activation, to_scalars(numbers),
+                      algorithm);
+  }
+  const auto after = activation == "none" ? std::nullopt : std::optional(activation);
+  return binary.call(input, *other, ready, bias, padding, stride, dilation, groups, "add", at::Scalar(1.0),
+                     after, to_scalars(numbers), algorithm);
+}
+
+enum Convolution {
+  kInput,
+  kWeight,
+  kBias,
+  kStride,
+  kPadding,
+  kDilation,
+  kTransposed,
+  kOutputPadding,
+  kGroups
+};
+
+bool is_convolution(const Task& task, const Uses& uses) {
+  if (!is_call_of(task, "aten::convolution") || value_argument(task, kTransposed).toBool()) return false;
+  const TensorRef& input = *tensor_argument(task, kInput);
+  const TensorRef& weight = *tensor_argument(task, kWeight);
+  const TensorRef* bias = tensor_argument(task, kBias);
+  return input.sizes.size() == 4 && input.dtype == at::kFloat && weight.dtype == at::kFloat &&
+         input.numel() > 0 && uses.is_weight(weight) && (!bias || uses.is_weight(*bias));
+}
+
+// The tensor that is added to the result of `task` by `sum`, if it is an addition of two tensors of that
+// shape.
+const TensorRef* added_to(const Task& task, const Task& sum) {
+  if (!is_call_of(sum, "aten::add") || sum.arguments.size() != 3 || !tensor_argument(sum, 0)) return nullptr;
+  if (!tensor_argument(sum, 1) || value_argument(sum, 2).toScalar().toDouble() != 1) return nullptr;
+  const TensorRef& result = first_result(task);
+  const TensorRef* other = tensor_argument(sum, *tensor_argument(sum, 0) == result ? 1 : 0);
+  return other->sizes == result.sizes && other->dtype == result.dtype ? other : nullptr;
+}
+
+class Fuse {
+ public:
+  explicit Fuse(const Program& program) : program_(program), uses_(program), edit_(program) {}
+
+  Rewritten run() {
+    for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) {
+      if (is_convolution(program_.task(TaskId{i}), uses_)) fuse(TaskId{i});
+    }
+    return {std::move(edit_).finish(), std::move(sites_)};
+  }
+
+ private:
+  void fuse(TaskId id) {
+    static const auto op = find_operator("nimble::mkldnn_convolution");
+    const Task& convolution = program_.task(id);
+    TaskId last = id;
+    std::string site = task_name(program_, id);
+    // What comes next, if the convolution can as well run there.
+    const auto next_of = [&]() -> std::optional<TaskId> {
+      const auto next = uses_.only_reader(last);
+      return next && !edit_.touches(*next) && uses_.can_move(id, *next) ? next : std::nullopt;
+    };
+    const auto take = [&](TaskId next) {
+      edit_.drop(last);
+      last = next;
+      site += " + " + task_name(program_, next);
+    };
+    Operand other = c10::IValue();
+    Activation activation{"none", {}, "none"};
+    if (const auto next = next_of()) {
+      if (const TensorRef* added = added_to(convolution, program_.task(*next))) {
+        other = *added;
+        take(*next);
+      }
+    }
+    if (const auto next = next_of()) {
+      if (auto found = activation_of(program_.task(*next))) {
+        activation = *std::move(found);
+        take(*next);
+      }
+    }
+    edit_.replace(
+        last, op,
+        {convolution.arguments[kInput], convolution.arguments[kWeight], convolution.arguments[kBias], other,
+         Packed::make(), convolution.arguments[kPadding], convolution.arguments[kStride],
+         convolution.arguments[kDilation], convolution.arguments[kGroups], c10::IValue(activation.name),
+         c10::IValue(activation.numbers), c10::IValue(activation.algorithm)},
+        program_.task(last).results);
+    sites_.push_back(std::move(site));
+  }
+
+  const Program& program_;
+  Uses uses_;
+  Edit edit_;
+  std::vector<std::string> sites_;
+};
+
+Rewritten apply(Program program, const RewriteContext&) { return Fuse(program).run(); }
+
+}  // namespace
+
+const Rewrite kMkldnnConvolution{
+    .name = "mkldnn_convolution",
+    .summary =
+        "convolutions on the CPU with packed weights, channels last, and what follows them in one kernel",
+    .on_cuda = false,
+    .apply = apply};
+
+}  // namespace nimble
+
+TORCH_LIBRARY_FRAGMENT(nimble, library) {
+  library.def(
+      "mkldnn_convolution(Tensor input, Tensor weight, Tensor? bias, Tensor? other, "
+      "__torch__.torch.classes.nimble.Packed packed, int[] padding, int[] stride, int[] dilation, int "
+      "groups, "
+      "str activation, float[] numbers, str algorithm) -> Tensor",
+      torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(nimble::mkldnn_convolution)));
+}

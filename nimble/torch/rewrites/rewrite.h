@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nimble/core/task_graph.h"
+#include "nimble/torch/program.h"
+
+namespace nimble {
+
+// What a rewrite may ask while it works.
+struct RewriteContext {
+  c10::Device device = c10::kCPU;
+  // How long these tasks take on this machine, run alone, one after the other; what they read from other
+  // tasks is made up. Empty where nothing shall be measured: see faster_of.
+  std::function<Nanoseconds(std::span<const Buffer> buffers, std::span<const Task> tasks)> measure = {};
+};
+
+struct Rewritten {
+  Program program;
+  std::vector<std::string> sites =
+      {};  // one line for each place where it fired, for explain(); none: it did not
+};
+
+// A function from program to program that computes the same, faster. The tasks of the program that it returns
+// need the right operators, arguments and refs; everything that only running them can tell (allocations,
+// strides of results) is recorded anew afterwards, so that each rewrite sees what the one before it really
+// did.
+struct Rewrite {
+  std::string_view name;
+  std::string_view summary;
+  bool on_cpu = true, on_cuda = true;
+  bool for_training = false;  // also holds for programs that write outside, or have a backward pass
+  bool exact = false;         // changes no bit of any result
+  bool always = false;  // prepares for the others or finishes their work: runs whenever one of them does
+  Rewritten (*apply)(Program program, const RewriteContext& context) = nullptr;
+
+  bool is_for(c10::Device device) const { return device.is_cuda() ? on_cuda : on_cpu; }
+};
+
+}  // namespace nimble

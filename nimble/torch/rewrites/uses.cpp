@@ -1,0 +1,92 @@
+#include "nimble/torch/rewrites/uses.h"
+
+#include "nimble/torch/derivation.h"
+
+namespace nimble {
+
+Uses::Uses(const Program& program)
+    : program_(program), readers_(program.buffers.size()), writers_(program.buffers.size()) {
+  const auto add = [](std::vector<TaskId>& tasks, TaskId task) {
+    if (tasks.empty() || tasks.back() != task) tasks.push_back(task);
+  };
+  for (std::uint32_t i = 0; i < program.tasks.size(); ++i) {
+    for (const TensorRef& ref : program.tasks[i].reads) add(readers_[ref.buffer.index()], TaskId{i});
+    for (const TensorRef& ref : program.tasks[i].writes) add(writers_[ref.buffer.index()], TaskId{i});
+  }
+}
+
+bool Uses::is_private(BufferId buffer) const {
+  return program_.buffer(buffer).kind == BufferKind::kInternal && !program_.buffer(buffer).returned;
+}
+
+std::optional<TaskId> Uses::maker(const TensorRef& ref) const {
+  if (program_.buffer(ref.buffer).kind != BufferKind::kInternal) return std::nullopt;
+  const auto writers = this->writers(ref.buffer);
+  if (writers.size() != 1) return std::nullopt;
+  const Task& task = program_.task(writers[0]);
+  const auto* result = task.results.empty() ? nullptr : std::get_if<TensorRef>(&task.results[0]);
+  const bool whole = result && *result == ref;
+  return whole ? std::optional(writers[0]) : std::nullopt;
+}
+
+std::optional<TaskId> Uses::only_reader(TaskId id) const {
+  const Task& task = program_.task(id);
+  const auto* result = task.results.empty() ? nullptr : std::get_if<TensorRef>(&task.results[0]);
+  if (!result || maker(*result) != id || !is_private(result->buffer)) return std::nullopt;
+  const auto readers = this->readers(result->buffer);
+  if (readers.size() != 1) return std::nullopt;
+  std::size_t looks = 0;
+  for (const TensorRef& ref : program_.task(readers[0]).reads) {
+    if (ref.buffer != result->buffer) continue;
+    if (!(ref == *result)) return std::nullopt;
+    ++looks;
+  }
+  return looks == 1 ? std::optional(readers[0]) : std::nullopt;
+}
+
+bool Uses::can_move(TaskId task, TaskId later) const {
+  for (const TensorRef& ref : program_.task(task).reads) {
+    for (const TaskId writer : writers(ref.buffer)) {
+      if (task < writer && writer < later) return false;
+    }
+  }
+  return true;
+}
+
+bool Uses::is_weight(const TensorRef& ref) const {
+  if (!writers(ref.buffer).empty()) {
+    // Computed from weights, by an earlier rewrite or by the user: as good as one.
+    const auto writers = this->writers(ref.buffer);
+    if (writers.size() != 1 || !is_private(ref.buffer)) return false;
+    const Task& task = program_.task(writers[0]);
+    if (task.draw || task.reads.empty()) return false;
+    for (const TensorRef& read : task.reads) {
+      if (read.buffer == ref.buffer || !is_weight(read)) return false;
+    }
+    return true;
+  }
+  const Buffer& buffer = program_.buffer(ref.buffer);
+  switch (buffer.kind) {
+    case BufferKind::kConstant:
+    case BufferKind::kDerived:
+      return true;
+    case BufferKind::kExternal:
+      return counts_versions(buffer.outside);
+    default:
+      return false;
+  }
+}
+
+bool is_call_of(const Task& task, std::string_view name) { return task.op.operator_name().name == name; }
+
+const TensorRef* tensor_argument(const Task& task, std::size_t n) {
+  return std::get_if<TensorRef>(&task.arguments[n]);
+}
+
+const c10::IValue& value_argument(const Task& task, std::size_t n) {
+  return std::get<c10::IValue>(task.arguments[n]);
+}
+
+const TensorRef& first_result(const Task& task) { return std::get<TensorRef>(task.results[0]); }
+
+}  // namespace nimble

@@ -1,0 +1,148 @@
+// Compiling for a GPU needs none.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "nimble/core/error.h"
+#include "nimble/core/files.h"
+#include "nimble/kernels/cuda/kernel_compiler.h"
+#include "nimble/kernels/cuda/launch.h"
+#include "nimble/kernels/cuda/nvrtc.h"
+#include "nimble/kernels/depthwise_source.h"
+#include "nimble/kernels/pointwise_source.h"
+#include "nimble/kernels/pooling_source.h"
+#include "tests/core/temporary_folder.h"
+
+namespace nimble::kernels {
+namespace {
+
+using testing::TemporaryFolder;
+
+const std::string kElfMagic =
+    "\x7f"
+    "ELF";
+
+KernelSource trivial(int number) {
+  return {"extern \"C\" __global__ void nimble_kernel(int* x) { *x = " + std::to_string(number) + "; }\n", 1,
+          1, false};
+}
+
+KernelSource depthwise(at::ScalarType type, at::MemoryFormat format) {
+  const at::Tensor x = at::empty({1, 32, 14, 14}, at::dtype(type).memory_format(format));
+  return depthwise_source({.x = ImageLayout(x),
+                           .y = ImageLayout(x),
+                           .window = Window({5}, {1}, {2}, {1}),
+                           .weight_channel = 1,
+                           .weight_row = 5 * 32,
+                           .weight_column = 32,
+                           .weight_first = 0,
+                           .dtype = type,
+                           .has_bias = true,
+                           .before = "relu",
+                           .after = "hardswish"});
+}
+
+KernelSource pooling(Pooling::Kind kind, at::ScalarType type, std::int64_t out,
+                     const char* after = "gelu_tanh") {
+  const auto options = at::dtype(type).memory_format(at::MemoryFormat::ChannelsLast);
+  const at::Tensor x = at::empty({1, 32, 14, 14}, options), y = at::empty({1, 32, out, out}, options);
+  return pooling_source({.kind = kind,
+                         .x = ImageLayout(x),
+                         .y = ImageLayout(y),
+                         .window = Window({2}, {2}, {0}, {1}),
+                         .dtype = type,
+                         .after = after});
+}
+
+KernelSource pointwise(at::ScalarType type) {
+  const Expression expression = parse_expression(
+      "%0 = add.Tensor(x0, x1, 0.5); %1 = silu(%0); %2 = gt.Scalar(%1, 0.25); %3 = where.self(%2, %1, x0); "
+      "%4 = maximum(%3, x1); %5 = pow.Tensor_Scalar(%4, 2.5); %6 = clamp(%5, -inf, 3); return %6, %2");
+  const at::Tensor x = at::empty({1 << 17}, type);
+  const auto steps = evaluate_steps(expression, {x.to(at::kMeta), x.to(at::kMeta)});
+  return pointwise_source(expression, {x, x}, steps, {at::empty_like(x), at::empty_like(x, at::kBool)});
+}
+
+TEST(CompilerTest, EveryKindOfKernelCompiles) {
+  for (const int arch : {80, 90}) {
+    for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+      for (const KernelSource& kernel :
+           {depthwise(type, at::MemoryFormat::ChannelsLast), depthwise(type, at::MemoryFormat::Contiguous),
+            pooling(Pooling::Kind::kMaximum, type, 7), pooling(Pooling::Kind::kAverage, type, 7),
+            pooling(Pooling::Kind::kAdaptiveAverage, type, 3),
+            pooling(Pooling::Kind::kAdaptiveAverage, type, 1), pointwise(type)}) {
+        EXPECT_TRUE(compile_to_cubin(kernel.text, arch, kernel.contract).starts_with(kElfMagic));
+      }
+    }
+  }
+}
+
+TEST(CompilerTest, AMistakeIsShownWithTheCompilersWords) {
+  try {
+    compile_to_cubin("extern \"C\" __global__ void nimble_kernel() { oops }", 90, false);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("oops"), std::string::npos) << error.what();
+  }
+}
+
+TEST(CompilerTest, TheCacheIsFilledAndUsed) {
+  const TemporaryFolder folder;
+  const DiskCache cache(folder.path() / "cache");
+  const std::string first = cubin_of(trivial(1), 90, cache);
+  const auto names = [&] {
+    return std::distance(std::filesystem::directory_iterator(folder.path() / "cache"), {});
+  };
+  EXPECT_EQ(names(), 1);
+  EXPECT_EQ(cubin_of(trivial(1), 90, cache), first);
+  EXPECT_EQ(names(), 1);
+}
+
+TEST(CompilerTest, SourceArchitectureAndOptionsAreAllPartOfTheKey) {
+  const TemporaryFolder folder;
+  const DiskCache cache(folder.path() / "cache");
+  KernelSource contracted = trivial(1);
+  contracted.contract = true;
+  cubin_of(trivial(1), 90, cache);
+  cubin_of(trivial(2), 90, cache);
+  cubin_of(trivial(1), 80, cache);
+  cubin_of(contracted, 90, cache);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path() / "cache"), {}), 4);
+}
+
+TEST(CompilerTest, ADamagedFileIsMadeAnew) {
+  const TemporaryFolder folder;
+  const DiskCache cache(folder.path() / "cache");
+  const std::string cubin = cubin_of(trivial(1), 90, cache);
+  const auto file = std::filesystem::directory_iterator(folder.path() / "cache")->path();
+  const std::string whole = read_file(file);
+  write_file(file, whole.substr(0, whole.size() / 2));
+  EXPECT_EQ(cubin_of(trivial(1), 90, cache), cubin);
+  EXPECT_EQ(read_file(file), whole);
+}
+
+TEST(CompilerTest, OperatorsWithoutMemoryTellWhichKernelsTheyNeed) {
+  const auto meta = at::device(at::kMeta).dtype(at::kFloat).memory_format(at::MemoryFormat::ChannelsLast);
+  const at::Tensor x = at::empty({1, 32, 14, 14}, meta);
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("nimble::adaptive_avg_pool2d", "");
+  torch::jit::Stack stack = {x, std::vector<std::int64_t>{1, 1}, "none"};
+  KernelCollector collector;
+  op.callBoxed(&stack);
+  ASSERT_EQ(collector.kernels.size(), 1u);
+  EXPECT_EQ(collector.kernels[0].text, pooling(Pooling::Kind::kAdaptiveAverage, at::kFloat, 1, "none").text);
+  EXPECT_EQ(stack[0].toTensor().sizes(), (std::vector<std::int64_t>{1, 32, 1, 1}));
+}
+
+TEST(CompilerTest, ManyAreCompiledInParallel) {
+  const TemporaryFolder folder;
+  const DiskCache cache(folder.path() / "cache");
+  std::vector<KernelSource> kernels;
+  for (int i = 0; i < 12; ++i) kernels.push_back(trivial(i));
+  const auto cubins = compile_in_parallel(kernels, 90, cache);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(cubins[i], cubin_of(trivial(i), 90, cache));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path() / "cache"), {}), 12);
+  kernels.push_back({"oops", 1, 1, false});
+  EXPECT_THROW(compile_in_parallel(kernels, 90, cache), Error);
+}
+
+}  // namespace
+}  // namespace nimble::kernels

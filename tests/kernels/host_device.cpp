@@ -1,0 +1,79 @@
+#include "tests/kernels/host_device.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <stdexcept>
+
+#include "nimble/core/files.h"
+#include "nimble/kernels/device_sources.h"
+#include "tests/core/temporary_folder.h"
+
+namespace nimble::testing {
+namespace {
+
+using Run = void (*)(void* const* pointers, unsigned blocks, unsigned threads);
+
+// The kernel's own text with the host's conversions, and a loop over all threads of all blocks. Threads that
+// wait for each other are real ones.
+std::string host_program(const kernels::KernelSource& kernel, std::size_t pointers) {
+  std::string text = kernel.text;
+  const bool waits = text.find("__syncthreads") != text.npos;
+  text.replace(text.find(kernels::device::conversions), kernels::device::conversions.size(),
+               std::string(waits ? "#define THREADS_WAIT\n" : "") + "#include \"" HOST_DEVICE "\"\n");
+  std::string arguments;
+  for (std::size_t i = 0; i < pointers; ++i) {
+    arguments += std::string(i ? ", " : "") + "Any{pointers[" + std::to_string(i) + "]}";
+  }
+  return text + R"(
+struct Any {
+  void* pointer;
+  template <class T>
+  operator T*() const { return static_cast<T*>(pointer); }
+};
+extern "C" void run(void* const* pointers, unsigned blocks, unsigned threads) {
+  for (unsigned block = 0; block < blocks; ++block) {
+    const auto one = [&](unsigned thread) {
+      blockIdx.x = block;
+      threadIdx.x = thread;
+      nimble_kernel()" +
+         arguments + R"();
+    };
+)" +
+         (waits ? R"(
+    std::barrier<> barrier(threads);
+    all_threads = &barrier;
+    std::vector<std::jthread> running;
+    for (unsigned thread = 0; thread < threads; ++thread) running.emplace_back(one, thread);
+)"
+                : R"(
+    for (unsigned thread = 0; thread < threads; ++thread) one(thread);
+)") + "  }\n}\n";
+}
+
+Run compiled(const std::string& program, bool contract) {
+  static std::map<std::string, Run> known;
+  if (const auto found = known.find(program); found != known.end()) return found->second;
+  const TemporaryFolder folder;
+  const auto source = folder.path() / "kernel.cpp", library = folder.path() / "kernel.so";
+  write_file(source, program);
+  const std::string command = std::string(HOST_COMPILER) + " -std=c++20 -O1 -fPIC -shared -w -ffp-contract=" +
+                              (contract ? "fast" : "off") + " -o " + library.string() + " " + source.string();
+  if (std::system(command.c_str()) != 0) throw std::runtime_error("does not compile:\n" + program);
+  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);  // stays: its code may run again
+  if (handle == nullptr) throw std::runtime_error(dlerror());
+  return known[program] = reinterpret_cast<Run>(dlsym(handle, "run"));
+}
+
+}  // namespace
+
+void run_on_host(const kernels::KernelSource& kernel, const std::vector<at::Tensor>& tensors) {
+  std::vector<void*> pointers;
+  for (const at::Tensor& tensor : tensors) pointers.push_back(tensor.defined() ? tensor.data_ptr() : nullptr);
+  compiled(host_program(kernel, pointers.size()), kernel.contract)(pointers.data(), kernel.blocks,
+                                                                   kernel.threads);
+}
+
+}  // namespace nimble::testing

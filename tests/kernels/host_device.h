@@ -1,0 +1,16 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "nimble/kernels/kernel_source.h"
+
+namespace nimble::testing {
+
+// Runs a generated kernel on the host, as a GPU would, on tensors in host memory: the source itself, compiled
+// by this build's C++ compiler, thread after thread. Only the conversions of half-precision numbers are
+// replaced.
+void run_on_host(const kernels::KernelSource& kernel, const std::vector<at::Tensor>& tensors);
+
+}  // namespace nimble::testing

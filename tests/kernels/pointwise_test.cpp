@@ -1,0 +1,189 @@
+// Generated pointwise kernels, run on the host, against the calls of ATen that they stand for.
+#include "nimble/kernels/pointwise_source.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "nimble/core/error.h"
+#include "tests/kernels/host_device.h"
+
+namespace nimble::kernels {
+namespace {
+
+at::Tensor without_memory(const at::Tensor& tensor) {
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
+}
+
+struct Ran {
+  KernelSource kernel;
+  std::vector<at::Tensor> results;
+};
+
+Ran run_kernel(const std::string& text, const std::vector<at::Tensor>& inputs) {
+  const Expression expression = parse_expression(text);
+  std::vector<at::Tensor> shapes, tensors = inputs, results;
+  for (const auto& tensor : inputs) shapes.push_back(without_memory(tensor));
+  const auto steps = evaluate_steps(expression, shapes);
+  for (const Value& value : expression.results) {
+    const auto& shape = (value.kind == Value::Kind::kInput ? shapes : steps)[value.index];
+    results.push_back(at::empty_strided(shape.sizes(), shape.strides(), shape.scalar_type()));
+    tensors.push_back(results.back());
+  }
+  const KernelSource kernel = pointwise_source(expression, inputs, steps, results);
+  testing::run_on_host(kernel, tensors);
+  return {kernel, results};
+}
+
+// Equal bit by bit, NaN included.
+void expect_equal(const std::string& text, const std::vector<at::Tensor>& inputs) {
+  const auto expected = evaluate(parse_expression(text), inputs);
+  const auto results = run_kernel(text, inputs).results;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(results[i].scalar_type(), expected[i].scalar_type()) << text;
+    EXPECT_EQ(results[i].strides(), expected[i].strides()) << text;
+    EXPECT_TRUE(at::allclose(results[i], expected[i], 0, 0, /*equal_nan=*/true))
+        << text << "\n"
+        << (results[i].to(at::kDouble) - expected[i].to(at::kDouble)).abs().max();
+  }
+}
+
+// As near as two libraries' exponentials are.
+void expect_close(const std::string& text, const std::vector<at::Tensor>& inputs) {
+  const auto expected = evaluate(parse_expression(text), inputs);
+  const auto results = run_kernel(text, inputs).results;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(at::allclose(results[i], expected[i], 1e-5, 1e-6, /*equal_nan=*/true)) << text;
+  }
+}
+
+const std::string kSumRelu = "%0 = add.Tensor(x0, x1, 1); %1 = relu(%0); return %1";
+
+TEST(PointwiseTest, ChainsOfEveryTypeGiveAtensBits) {
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    const at::Tensor a = at::randn({5, 64}).to(type), b = at::randn({5, 64}).to(type);
+    expect_equal(
+        "%0 = mul.Tensor(x0, x1); %1 = add.Tensor(%0, x0, 1); %2 = relu(%1); %3 = sub.Tensor(%2, x1, 1); "
+        "%4 = clamp(%3, -0.5, 2.5); return %4",
+        {a, b});
+  }
+}
+
+TEST(PointwiseTest, ValuesAreRoundedBetweenStepsAsInMemory) {
+  // In float16 the sum of 2048 and 1 is 2048 again, twice; in one go it would be 2050.
+  const at::Tensor a = at::full({4}, 2048, at::kHalf), one = at::ones({4}, at::kHalf);
+  const auto sum = run_kernel("%0 = add.Tensor(x0, x1, 1); %1 = add.Tensor(%0, x1, 1); return %1", {a, one});
+  EXPECT_TRUE(at::equal(sum.results[0], a));
+}
+
+TEST(PointwiseTest, TypesArePromotedAsAtenDoes) {
+  const at::Tensor half = at::randn({3, 8}).to(at::kHalf), single = at::randn({3, 8}),
+                   whole = at::arange(24).view({3, 8}), flag = single > 0;
+  expect_equal(kSumRelu, {half, single});
+  expect_equal(kSumRelu, {whole, half});
+  expect_equal("%0 = mul.Tensor(x0, x1); return %0", {half, flag});
+  expect_equal("%0 = mul.Scalar(x0, 0.1); return %0", {whole});
+  expect_equal("%0 = mul.Scalar(x0, 3); return %0", {whole});
+  expect_equal("%0 = div.Tensor(x0, x1); return %0", {whole, at::full({8}, 4)});
+  expect_equal("%0 = gt.Tensor(x0, x1); %1 = where.self(%0, x0, x1); return %1, %0", {half, single});
+  expect_equal("%0 = le.Scalar(x0, 7.5); %1 = masked_fill.Scalar(x1, %0, -inf); return %1", {whole, single});
+}
+
+TEST(PointwiseTest, NumbersWithoutADimensionDoNotPromote) {
+  expect_equal(kSumRelu, {at::randn({3, 8}).to(at::kHalf), at::scalar_tensor(0.3)});
+}
+
+TEST(PointwiseTest, NanPassesThrough) {
+  const at::Tensor a = at::tensor({NAN, -1.0f, 0.0f, 1.0f, INFINITY, -INFINITY}), b = a.flip(0);
+  expect_equal("%0 = relu(x0); return %0", {a});
+  expect_equal("%0 = clamp(x0, -0.5, 0.5); return %0", {a});
+  expect_equal("%0 = hardtanh(x0, 0, 6); return %0", {a});
+  expect_equal("%0 = maximum(x0, x1); %1 = minimum(x0, x1); return %0, %1", {a, b});
+  expect_equal("%0 = threshold_backward(x0, x1, 0); return %0", {a, b});
+}
+
+TEST(PointwiseTest, EverythingBroadcasts) {
+  const at::Tensor x = at::randn({2, 8, 5, 4});
+  for (const at::IntArrayRef shape : std::vector<std::vector<std::int64_t>>{
+           {1}, {4}, {5, 4}, {8, 1, 1}, {1, 8, 1, 1}, {2, 1, 5, 1}, {2, 8, 5, 4}, {1, 1, 5, 1}}) {
+    expect_equal(kSumRelu, {x, at::randn(shape)});
+    expect_equal(kSumRelu, {at::randn(shape), x});
+    expect_equal(kSumRelu, {x.contiguous(at::MemoryFormat::ChannelsLast), at::randn(shape)});
+  }
+  expect_equal(kSumRelu, {at::randn({6, 1}), at::randn({1, 7})});
+}
+
+TEST(PointwiseTest, AnyStridesAreRead) {
+  const at::Tensor x = at::randn({6, 8, 10});
+  expect_equal(kSumRelu, {x.transpose(0, 2), at::randn({10, 8, 6})});
+  expect_equal(kSumRelu, {x.slice(2, 1, 9, 2), at::randn({6, 8, 4})});
+  expect_equal(kSumRelu, {x.slice(1, 1, 7), x.slice(1, 2, 8)});
+  expect_equal(kSumRelu,
+               {at::randn({1, 8, 6, 6}).contiguous(at::MemoryFormat::ChannelsLast), at::randn({1, 8, 6, 6})});
+}
+
+TEST(PointwiseTest, OddSizesAndSingleElements) {
+  for (const std::int64_t size : {1, 2, 3, 7, 63, 64, 65, 127, 1001}) {
+    expect_equal(kSumRelu, {at::randn({size}), at::randn({size})});
+  }
+  expect_equal(kSumRelu, {at::randn({}), at::randn({})});
+}
+
+TEST(PointwiseTest, WideWorkIsVectorised) {
+  const at::Tensor x = at::randn({1 << 17}), bias = at::randn({64});
+  const auto flat = run_kernel(kSumRelu, {x, x});
+  EXPECT_NE(flat.kernel.text.find("load<4>(p0"), std::string::npos);
+  EXPECT_TRUE(at::equal(flat.results[0], at::relu(x + x)));
+  const at::Tensor image = at::randn({1, 64, 64, 32}).contiguous(at::MemoryFormat::ChannelsLast);
+  const auto biased = run_kernel(kSumRelu, {image, bias.view({64, 1, 1})});
+  EXPECT_NE(biased.kernel.text.find("load<4>(p1"), std::string::npos);
+  EXPECT_TRUE(at::equal(biased.results[0], at::relu(image + bias.view({64, 1, 1}))));
+  const auto shifted = run_kernel(kSumRelu, {x.slice(0, 1), x.slice(0, 1)});
+  EXPECT_NE(shifted.kernel.text.find("load<1>(p0"), std::string::npos) << "not aligned";
+  EXPECT_TRUE(at::equal(shifted.results[0], at::relu(x + x).slice(0, 1)));
+}
+
+TEST(PointwiseTest, SeveralResultsAndInputsAsResults) {
+  expect_equal("%0 = add.Tensor(x0, x1, 1); %1 = relu(%0); return %0, %1, x0",
+               {at::randn({4, 8}), at::randn({4, 8})});
+}
+
+TEST(PointwiseTest, EveryFunctionIsAtens) {
+  const at::Tensor x = at::cat({at::randn({60}) * 3, at::tensor({0.0f, -0.0f, 1e-6f, 80.0f})}),
+                   y = at::randn({64});
+  for (const char* function : {"neg", "abs", "floor", "ceil", "reciprocal"}) {
+    expect_equal(std::string("%0 = ") + function + "(x0); return %0", {x});
+  }
+  for (const char* function : {"exp", "log", "sqrt", "rsqrt", "erf", "sin", "cos", "tanh", "sigmoid", "silu",
+                               "hardsigmoid", "hardswish"}) {
+    expect_close(std::string("%0 = ") + function + "(x0); return %0", {x});
+  }
+  expect_close("%0 = gelu(x0, 'none'); %1 = gelu(x0, 'tanh'); return %0, %1", {x});
+  expect_equal("%0 = leaky_relu(x0, 0.01); return %0", {x});
+  expect_equal("%0 = clamp(x0, none, 0.5); %1 = clamp(x0, 0.25, none); return %0, %1", {x});
+  expect_equal("%0 = clamp_min(x0, 0.5); %1 = clamp_max(x0, 0.25); return %0, %1", {x});
+  expect_equal(
+      "%0 = rsub.Scalar(x0, 1, 1); %1 = div.Scalar(x0, 4.0); %2 = sub.Scalar(x0, 0.5, 1); return %0, %1, %2",
+      {x});
+  expect_close(
+      "%0 = add.Tensor(x0, x1, 0.3); %1 = addcmul(x0, x1, x1, 0.7); %2 = addcdiv(x0, x1, x1, 0.7); "
+      "return %0, %1, %2",
+      {x, y});
+  expect_close(
+      "%0 = pow.Tensor_Scalar(x0, 2); %1 = pow.Tensor_Scalar(x0, 3.0); %2 = pow.Tensor_Scalar(x0, 0.5); "
+      "%3 = pow.Tensor_Scalar(x0, 2.5); return %0, %1, %2, %3",
+      {x});
+  for (const char* comparison : {"eq", "ne", "lt", "le", "gt", "ge"}) {
+    expect_equal(std::string("%0 = ") + comparison + ".Tensor(x0, x1); return %0", {x, y});
+  }
+  expect_close("%0 = sigmoid_backward(x0, x1); %1 = tanh_backward(x0, x1); return %0, %1", {x, y});
+}
+
+TEST(PointwiseTest, WhatNoKernelHandlesIsTold) {
+  EXPECT_FALSE(has_kernel({"cumsum", {input(0), c10::IValue(0)}}));
+  EXPECT_TRUE(has_kernel({"relu", {input(0)}}));
+  EXPECT_THROW(run_kernel("%0 = relu(x0); %1 = relu(x1); return %0, %1", {at::randn({4}), at::randn({5})}),
+               InvalidInput);
+}
+
+}  // namespace
+}  // namespace nimble::kernels

@@ -1,0 +1,362 @@
+"""Each operator of Nimble's own on the GPU, against ATen in float64: no further from it than twice eager's error."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import nimble  # noqa: F401 (registers the operators)
+
+pytestmark = pytest.mark.gpu
+ops = torch.ops.nimble
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+FORMATS = [torch.channels_last, torch.contiguous_format]
+ACTIVATIONS = ["none", "relu", "relu6", "silu", "hardswish", "sigmoid", "gelu", "gelu_tanh"]
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=DTYPES, ids=str)
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture(params=FORMATS, ids=["channels_last", "contiguous"])
+def memory_format(request):
+    return request.param
+
+
+def random(*shape: int, dtype: torch.dtype, memory_format: torch.memory_format | None = None) -> Tensor:
+    tensor = torch.randn(*shape, device="cuda").to(dtype)
+    return tensor.contiguous(memory_format=memory_format) if memory_format else tensor
+
+
+def error_of(result: Tensor, exact: Tensor) -> float:
+    return (result.double() - exact).abs().max().item() / max(exact.abs().max().item(), 1e-30)
+
+
+def assert_no_worse_than_eager(result: Tensor, eager: Tensor, exact: Tensor, dtype: torch.dtype) -> None:
+    assert result.dtype == eager.dtype and result.shape == eager.shape
+    assert torch.equal(result.isnan(), eager.isnan())
+    # Where eager happens to hit the exact value, one rounding is still allowed.
+    assert error_of(result, exact) <= max(2 * error_of(eager, exact), torch.finfo(dtype).eps)
+
+
+def activated(x: Tensor, name: str) -> Tensor:
+    functional = torch.nn.functional
+    return {
+        "none": lambda x: x,
+        "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+        "sigmoid": torch.sigmoid,
+    }.get(name, getattr(functional, name, None))(x)
+
+
+# Pointwise
+
+
+def check_pointwise(function, expression: str, *inputs: Tensor) -> None:
+    """Not only near: the same bits as eager's calls."""
+    results = ops.pointwise(list(inputs), expression)
+    expected = function(*inputs)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    assert len(results) == len(expected)
+    for result, wanted in zip(results, expected, strict=True):
+        assert result.dtype == wanted.dtype
+        assert result.stride() == wanted.stride()
+        assert torch.equal(result.nan_to_num(), wanted.nan_to_num())
+        assert torch.equal(result.isnan(), wanted.isnan())
+
+
+SUM_RELU = "%0 = add.Tensor(x0, x1, 1); %1 = relu(%0); return %1"
+
+
+@pytest.mark.parametrize("size", [1, 3, 127, 128, 1001, 1 << 17, (1 << 20) + 1])
+def test_a_chain_gives_eagers_bits(dtype, size):
+    x, y = random(size, dtype=dtype), random(size, dtype=dtype)
+    check_pointwise(
+        lambda x, y: torch.clamp((x * y + x).relu() - y, -0.5, 2.5),
+        "%0 = mul.Tensor(x0, x1); %1 = add.Tensor(%0, x0, 1); %2 = relu(%1); %3 = sub.Tensor(%2, x1, 1); "
+        "%4 = clamp(%3, -0.5, 2.5); return %4",
+        x,
+        y,
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "relu",
+        "neg",
+        "abs",
+        "exp",
+        "log",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "erf",
+        "sin",
+        "cos",
+        "floor",
+        "ceil",
+        "tanh",
+        "sigmoid",
+        "silu",
+        "hardsigmoid",
+        "hardswish",
+        "gelu",
+        "hardtanh",
+    ],
+)
+def test_every_function_gives_eagers_bits(dtype, function):
+    x = torch.cat(
+        [random(4093, dtype=dtype) * 4, torch.tensor([0.0, -0.0, float("nan")], device="cuda", dtype=dtype)]
+    )
+    arguments = {"gelu": ", 'none'", "hardtanh": ", -1.0, 1.0"}.get(function, "")
+    eager = getattr(torch, function, None) or getattr(torch.nn.functional, function)
+    check_pointwise(eager, f"%0 = {function}(x0{arguments}); return %0", x)
+
+
+def test_numbers_give_eagers_bits(dtype):
+    x, y, z = (random(3000, dtype=dtype) for _ in range(3))
+    check_pointwise(
+        lambda x, y, z: (
+            torch.add(x, y, alpha=0.3),
+            torch.sub(x, y, alpha=0.7),
+            x / 3.0,
+            1 - x,
+            torch.addcmul(x, y, z, value=0.9),
+            torch.addcdiv(x, y, z, value=0.9),
+            x**2,
+            x**3,
+            x**2.5,
+        ),
+        "%0 = add.Tensor(x0, x1, 0.3); %1 = sub.Tensor(x0, x1, 0.7); %2 = div.Scalar(x0, 3.0); "
+        "%3 = rsub.Scalar(x0, 1, 1); %4 = addcmul(x0, x1, x2, 0.9); %5 = addcdiv(x0, x1, x2, 0.9); "
+        "%6 = pow.Tensor_Scalar(x0, 2); %7 = pow.Tensor_Scalar(x0, 3); %8 = pow.Tensor_Scalar(x0, 2.5); "
+        "return %0, %1, %2, %3, %4, %5, %6, %7, %8",
+        x,
+        y,
+        z,
+    )
+
+
+@pytest.mark.parametrize(
+    "shape", [(1,), (13,), (11, 13), (64, 1, 1), (2, 1, 11, 1), (2, 64, 11, 13)], ids=str
+)
+def test_broadcasting_in_both_layouts(dtype, memory_format, shape):
+    x = random(2, 64, 11, 13, dtype=dtype, memory_format=memory_format)
+    check_pointwise(lambda x, y: torch.relu(x + y), SUM_RELU, x, random(*shape, dtype=dtype))
+
+
+def test_types_are_promoted():
+    half, single = random(33, 8, dtype=torch.float16), random(33, 8, dtype=torch.float32)
+    whole = torch.arange(33 * 8, device="cuda").view(33, 8)
+    check_pointwise(lambda x, y: torch.relu(x + y), SUM_RELU, half, single)
+    check_pointwise(lambda x, y: torch.relu(x + y), SUM_RELU, whole, half)
+    check_pointwise(lambda x, y: torch.relu(x + y), SUM_RELU, half, torch.tensor(0.3, device="cuda"))
+    expression = "%0 = gt.Tensor(x0, x1); %1 = where.self(%0, x0, x1); return %1, %0"
+    check_pointwise(lambda x, y: (torch.where(x > y, x, y), x > y), expression, half, single)
+
+
+def test_strided_and_shifted_inputs(dtype):
+    x = random(40, 64, 20, dtype=dtype)
+    y = random(20, 64, 40, dtype=dtype)
+    check_pointwise(lambda x, y: torch.relu(x + y), SUM_RELU, x.transpose(0, 2), y)
+    flat = random(1 << 18, dtype=dtype)
+    for offset in (1, 2, 3, 4):
+        check_pointwise(lambda x, y: torch.relu(x + y), SUM_RELU, flat[offset:], flat[:-offset])
+
+
+def test_an_operator_without_a_kernel_runs_as_eager_does():
+    x = random(5, 7, dtype=torch.float32)
+    check_pointwise(lambda x: x.cumsum(1), "%0 = cumsum(x0, 1, none); return %0", x)
+
+
+# Depthwise convolutions
+
+
+@pytest.mark.parametrize("size", [3, 5, 7])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(
+    "shape", [(1, 32, 112, 112), (1, 44, 28, 27), (2, 11, 15, 14), (1, 176, 7, 7)], ids=str
+)
+def test_depthwise_convolution(dtype, memory_format, size, stride, shape):
+    x = random(*shape, dtype=dtype, memory_format=memory_format)
+    weight = random(shape[1], 1, size, size, dtype=dtype)
+    packed = weight.permute(2, 3, 1, 0).contiguous().permute(3, 2, 0, 1)
+    bias = random(shape[1], dtype=dtype)
+    geometry = ([stride, stride], [size // 2, size // 2], [1, 1])
+
+    def convolve(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.relu(torch.conv2d(torch.relu(x), weight, bias, *geometry, groups=shape[1]))
+
+    exact = convolve(x.double(), weight.double(), bias.double())
+    eager = convolve(x, weight, bias)
+    for filters in (weight, packed):
+        result = ops.depthwise_convolution(x, filters, bias, *geometry, "relu", "relu")
+        assert result.is_contiguous(memory_format=memory_format)
+        assert_no_worse_than_eager(result, eager, exact, dtype)
+
+
+@pytest.mark.parametrize(
+    "before,after", [("none", a) for a in ACTIVATIONS] + [(a, "none") for a in ACTIVATIONS]
+)
+def test_depthwise_convolution_with_every_activation(before, after):
+    x, weight = random(1, 24, 9, 10, dtype=torch.float32), random(24, 1, 3, 3, dtype=torch.float32)
+
+    def convolve(x: Tensor, weight: Tensor) -> Tensor:
+        return activated(torch.conv2d(activated(x, before), weight, None, 1, 1, groups=24), after)
+
+    result = ops.depthwise_convolution(x, weight, None, [1, 1], [1, 1], [1, 1], before, after)
+    assert_no_worse_than_eager(result, convolve(x, weight), convolve(x.double(), weight.double()), x.dtype)
+
+
+def test_depthwise_convolution_of_a_slice_of_channels(dtype):
+    whole = random(1, 96, 14, 14, dtype=dtype, memory_format=torch.channels_last)
+    weight = random(32, 1, 5, 5, dtype=dtype)
+    for first in (0, 8, 13):
+        x = whole[:, first : first + 32]
+        eager = torch.conv2d(x, weight, None, 1, 2, groups=32)
+        exact = torch.conv2d(x.double(), weight.double(), None, 1, 2, groups=32)
+        result = ops.depthwise_convolution(x, weight, None, [1, 1], [2, 2], [1, 1])
+        assert_no_worse_than_eager(result, eager, exact, dtype)
+
+
+# Pooling
+
+POOLS = [
+    (2, 2, 0, False),
+    (3, 2, 1, False),
+    (3, 2, 0, True),
+    (3, 1, 1, False),
+    (3, 2, 1, True),
+    (5, 3, 2, True),
+]
+PICTURES = [(1, 64, 112, 112), (2, 11, 15, 14), (1, 480, 14, 14)]
+
+
+@pytest.mark.parametrize("size,stride,padding,ceil_mode", POOLS)
+@pytest.mark.parametrize("shape", PICTURES, ids=str)
+def test_max_pool_gives_eagers_bits(dtype, memory_format, shape, size, stride, padding, ceil_mode):
+    x = random(*shape, dtype=dtype, memory_format=memory_format)
+    x[0, 1, 2, 3] = float("nan")
+    result = ops.max_pool2d(x, [size] * 2, [stride] * 2, [padding] * 2, [1, 1], ceil_mode, "relu")
+    eager = torch.relu(torch.max_pool2d(x, size, stride, padding, 1, ceil_mode))
+    assert torch.equal(result.isnan(), eager.isnan())
+    assert torch.equal(result.nan_to_num(), eager.nan_to_num())
+    assert result.stride() == eager.stride()
+
+
+@pytest.mark.parametrize("size,stride,padding,ceil_mode", POOLS)
+@pytest.mark.parametrize("count_include_pad,divisor", [(True, None), (False, None), (True, 7)])
+@pytest.mark.parametrize("shape", PICTURES, ids=str)
+def test_avg_pool(dtype, memory_format, shape, size, stride, padding, ceil_mode, count_include_pad, divisor):
+    x = random(*shape, dtype=dtype, memory_format=memory_format)
+    arguments = ([size] * 2, [stride] * 2, [padding] * 2, ceil_mode, count_include_pad, divisor)
+    eager, exact = (torch.ops.aten.avg_pool2d(t, *arguments) for t in (x, x.double()))
+    result = ops.avg_pool2d(x, *arguments)
+    assert_no_worse_than_eager(result, eager, exact, dtype)
+    assert result.stride() == eager.stride()
+
+
+@pytest.mark.parametrize("out", [(1, 1), (7, 7), (3, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 2048, 7, 7), (2, 11, 15, 14), (1, 1056, 7, 7)], ids=str)
+def test_adaptive_avg_pool(dtype, memory_format, shape, out):
+    x = random(*shape, dtype=dtype, memory_format=memory_format)
+    eager, exact = (torch.nn.functional.adaptive_avg_pool2d(t, out) for t in (x, x.double()))
+    assert_no_worse_than_eager(ops.adaptive_avg_pool2d(x, out), eager, exact, dtype)
+
+
+# 1x1 convolutions
+
+
+@pytest.mark.parametrize("tf32", [True, False], ids=["tf32", "ieee"])
+@pytest.mark.parametrize("activation", ["none", "relu", "relu6", "gelu_tanh"])
+@pytest.mark.parametrize("with_bias,with_residual", [(True, False), (True, True), (False, False)])
+@pytest.mark.parametrize(
+    "shape,out",
+    [((1, 64, 56, 56), 256), ((1, 1056, 7, 7), 176), ((2, 11, 15, 14), 22), ((1, 320, 1, 1), 1280)],
+    ids=str,
+)
+def test_pointwise_convolution(dtype, memory_format, tf32, activation, with_bias, with_residual, shape, out):
+    x = random(*shape, dtype=dtype, memory_format=memory_format)
+    weight = random(out, shape[1], 1, 1, dtype=dtype) / shape[1] ** 0.5
+    bias = random(out, dtype=dtype) if with_bias else None
+    residual = (
+        random(shape[0], out, *shape[2:], dtype=dtype, memory_format=memory_format) if with_residual else None
+    )
+
+    def convolve(x, weight, bias, residual):
+        y = torch.conv2d(x, weight, bias)
+        return activated(y if residual is None else y + residual, activation)
+
+    exact = convolve(*(None if t is None else t.double() for t in (x, weight, bias, residual)))
+    with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=tf32):
+        eager = convolve(x, weight, bias, residual)
+        result = ops.pointwise_convolution(x, weight, bias, residual, activation)
+    if tf32 and dtype == torch.float32:
+        # cuDNN may choose not to use TF32 where it is allowed: then eager's error says nothing about TF32's.
+        assert error_of(result, exact) <= max(2 * error_of(eager, exact), 1e-3)
+    else:
+        assert_no_worse_than_eager(result, eager, exact, dtype)
+
+
+def test_every_candidate_of_a_product_is_right(dtype):
+    x = random(1, 256, 14, 14, dtype=dtype, memory_format=torch.channels_last)
+    weight, bias = random(1024, 256, 1, 1, dtype=dtype) / 16, random(1024, dtype=dtype)
+    exact = torch.relu(torch.conv2d(x.double(), weight.double(), bias.double()))
+    tried = 0
+    for candidate in range(100):
+        try:
+            result = ops.pointwise_convolution(x, weight, bias, None, "relu", candidate)
+        except RuntimeError as error:
+            assert "there is no number" in str(error)
+            break
+        tried += 1
+        assert error_of(result, exact) <= max(4 * torch.finfo(dtype).eps, 1e-3)
+    assert tried > 1
+
+
+# All of them
+
+
+def test_operators_run_inside_a_graph(dtype):
+    x = random(1, 64, 14, 14, dtype=dtype, memory_format=torch.channels_last)
+    depthwise, dense, bias = (
+        random(64, 1, 3, 3, dtype=dtype),
+        random(64, 64, 1, 1, dtype=dtype),
+        random(64, dtype=dtype),
+    )
+
+    def run() -> Tensor:
+        y = ops.depthwise_convolution(x, depthwise, bias, [1, 1], [1, 1], [1, 1], "none", "relu")
+        y = ops.pointwise_convolution(y, dense, bias, y, "relu")
+        y = ops.max_pool2d(y, [2, 2], [2, 2], [0, 0], [1, 1], False)
+        y = ops.pointwise([y, bias.view(-1, 1, 1)], SUM_RELU)[0]
+        return ops.adaptive_avg_pool2d(y, [1, 1])
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        result = run()
+    x.normal_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(result, run())
+
+
+def test_empty_batches_and_unusual_types_go_to_aten():
+    x = torch.randn(0, 8, 5, 5, device="cuda")
+    assert ops.max_pool2d(x, [2, 2], [2, 2], [0, 0], [1, 1], False).shape == (0, 8, 2, 2)
+    x = torch.randn(1, 8, 5, 5, device="cuda", dtype=torch.float64)
+    weight = torch.randn(8, 1, 3, 3, device="cuda", dtype=torch.float64)
+    result = ops.depthwise_convolution(x, weight, None, [1, 1], [1, 1], [1, 1])
+    assert torch.allclose(result, torch.conv2d(x, weight, None, 1, 1, groups=8))

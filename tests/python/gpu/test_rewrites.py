@@ -1,0 +1,81 @@
+"""Rewrites on the GPU: the networks of the benchmark, against float64, with every rewrite and with each alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support import replay
+
+import nimble
+from benchmarks.models import make
+
+pytestmark = pytest.mark.gpu
+
+NETWORKS = ["resnet50", "inception_v3", "googlenet", "nasnet_a_mobile", "mobilenet_v2"]
+REWRITES = [
+    "fold_batch_norm",
+    "relu_through_cat",
+    "channels_last",
+    "fuse_convolution",
+    "pooling",
+    "linear_activation",
+    "fuse_pointwise",
+]
+
+
+def on_gpu(name: str, dtype: torch.dtype) -> tuple[torch.nn.Module, torch.Tensor]:
+    model, (x,) = make(name)
+    return model.cuda().to(dtype), x.cuda().to(dtype)
+
+
+def error(result: torch.Tensor, exact: torch.Tensor) -> float:
+    return ((result.double() - exact).abs().max() / exact.abs().max()).item()
+
+
+def assert_no_worse_than_eager(model: torch.nn.Module, fast, x: torch.Tensor) -> None:
+    """On an input that nothing was recorded with: our error is at most twice eager's own."""
+    result, eager = replay(fast, x), model(x)
+    dtype = x.dtype
+    exact = model.double()(x.double())
+    model.to(dtype)
+    assert error(result, exact) <= max(2 * error(eager, exact), 4 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_rewrite_together(name, dtype):
+    model, x = on_gpu(name, dtype)
+    fast = nimble.compile(model, strict=True, rewrites="default").prepare(x)
+    plain = nimble.compile(model, strict=True, rewrites="none").prepare(x)
+    assert fast.stats["tasks"] < 0.75 * plain.stats["tasks"], fast.explain(x)
+    assert_no_worse_than_eager(model, fast, torch.randn_like(x))
+
+
+@pytest.mark.parametrize("rewrite", REWRITES)
+@pytest.mark.parametrize("name", ["googlenet", "nasnet_a_mobile", "mobilenet_v2"])
+def test_each_rewrite_alone(name, rewrite):
+    model, x = on_gpu(name, torch.float32)
+    fast = nimble.compile(model, strict=True, rewrites=[rewrite], tune=0).prepare(x)
+    assert_no_worse_than_eager(model, fast, torch.randn_like(x))
+
+
+def test_without_measuring_the_usual_choice_is_right_too():
+    model, x = on_gpu("resnet50", torch.float32)
+    fast = nimble.compile(model, strict=True, rewrites="default", tune=0).prepare(x)
+    assert "cudnn_convolution" in fast.explain(x)
+    assert_no_worse_than_eager(model, fast, torch.randn_like(x))
+
+
+def test_weights_changed_in_place_are_folded_and_packed_again():
+    model, x = on_gpu("mobilenet_v2", torch.float32)
+    fast = nimble.compile(model, strict=True, rewrites="default").prepare(x)
+    for parameter in model.parameters():
+        parameter.mul_(1.01)
+    assert_no_worse_than_eager(model, fast, torch.randn_like(x))
+
+
+def test_a_batch_of_several_images():
+    model, x = on_gpu("googlenet", torch.float32)
+    x = x.expand(3, -1, -1, -1).contiguous()
+    fast = nimble.compile(model, strict=True, rewrites="default").prepare(x)
+    assert_no_worse_than_eager(model, fast, torch.randn_like(x))

@@ -1,0 +1,201 @@
+#include <random>
+
+#include "forced.h"
+
+namespace nimble {
+namespace {
+
+class FusePointwise : public RewriteTest {
+ protected:
+  static Forced fused(const Function& function, const Tensors& inputs) {
+    return forced(function, inputs, kFusePointwise);
+  }
+  void expect_drawn(const Function& function, const std::string& picture) {
+    const Forced result = fused(function, inputs_);
+    EXPECT_EQ(drawn(result.program), picture);
+    expect_same(result.program, function, inputs_, 0);  // the same calls, so the same bits
+  }
+  const Tensors inputs_ = {torch::randn({4, 6}), torch::randn({4, 6})};
+};
+
+TEST_F(FusePointwise, AChainBecomesOneTask) {
+  expect_drawn([](const Tensors& in) -> Tensors { return {((in[0] * in[1]).relu() + in[0]).sigmoid()}; }, R"(
+%0 = nimble::pointwise(input0, input1)
+return %0
+)");
+}
+
+TEST_F(FusePointwise, BothOperandsAreTakenInWhereNeitherIsWaitedForLonger) {
+  expect_drawn([](const Tensors& in) -> Tensors { return {in[0].relu() * in[1].sigmoid()}; }, R"(
+%0 = nimble::pointwise(input0, input1)
+return %0
+)");
+}
+
+TEST_F(FusePointwise, WorkThatFitsBesideSomethingSlowerStaysThere) {
+  // exp runs beside the product; in one kernel with the sum it would have to wait for it.
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor slow = in[0].matmul(in[1].t()).sum(1, true), quick = in[0].exp();
+        return {(slow + quick).relu()};
+      },
+      R"(
+%0 = mm(input0, input1)
+%1 = sum(%0)
+%2 = exp(input0)
+%3 = nimble::pointwise(%1, %2)
+return %3
+)");
+}
+
+TEST_F(FusePointwise, WhatSeveralReadIsComputedOnce) {
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor x = in[0].exp();
+        return {x.relu(), x.sigmoid()};
+      },
+      R"(
+%0 = exp(input0)
+%1 = relu(%0)
+%2 = sigmoid(%0)
+return %1 %2
+)");
+}
+
+TEST_F(FusePointwise, BranchesSideBySideAreNotGlued) {
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        return {in[0].exp().relu(), in[0].sigmoid().relu()};
+      },
+      R"(
+%0 = nimble::pointwise(input0)
+%1 = nimble::pointwise(input0)
+return %0 %1
+)");
+}
+
+TEST_F(FusePointwise, WhatIsReturnedStays) {
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor x = in[0].exp();
+        return {x, x.relu()};
+      },
+      R"(
+%0 = exp(input0)
+%1 = relu(%0)
+return %0 %1
+)");
+}
+
+TEST_F(FusePointwise, NothingIsComputedAgainForEachCopy) {
+  const Function function = [](const Tensors& in) -> Tensors {
+    return {(in[0].select(0, 0).exp() + in[1]).relu()};
+  };
+  expect_drawn(function, R"(
+%0 = exp(input0)
+%1 = nimble::pointwise(%0, input1)
+return %1
+)");
+}
+
+TEST_F(FusePointwise, NotAcrossAChangeOfWhatIsRead) {
+  const at::Tensor state = torch::randn({4, 6});
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor x = state.exp();
+    state.add_(in[0]);
+    return {x.relu()};
+  };
+  EXPECT_TRUE(fused(function, inputs_).sites.empty());
+}
+
+TEST_F(FusePointwise, NotThroughAView) {
+  expect_drawn([](const Tensors& in) -> Tensors { return {in[0].exp().t().relu()}; }, R"(
+%0 = exp(input0)
+%1 = relu(%0)
+return %1
+)");
+}
+
+TEST_F(FusePointwise, RandomProgramsGiveEagersBits) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const Function function = [&](const Tensors& in) -> Tensors {
+      std::mt19937 random(seed);
+      Tensors values = {in[0], in[1], in[0] * in[1]};  // never an argument in place
+      const auto pick = [&]() -> const at::Tensor& { return values[random() % values.size()]; };
+      for (int i = 0; i < 15; ++i) {
+        switch (random() % 10) {
+          case 0:
+            values.push_back(pick().relu());
+            break;
+          case 1:
+            values.push_back(pick() + pick());
+            break;
+          case 2:
+            values.push_back(pick() * pick());
+            break;
+          case 3:
+            values.push_back(at::sub(pick(), pick(), 0.5));
+            break;
+          case 4:
+            values.push_back(pick().sigmoid());
+            break;
+          case 5:
+            values.push_back(at::where(pick() > 0.25, pick(), pick()));
+            break;
+          case 6:
+            values.push_back(pick().clamp(-1, 1));
+            break;
+          case 7:
+            values.push_back(values.back().mul_(0.5));
+            break;
+          case 8:
+            values.push_back(pick() + pick().select(0, 1));
+            break;
+          case 9:
+            values.push_back(pick().matmul(at::eye(6)));
+            break;
+        }
+      }
+      return {values.back(), values[8] * 1};
+    };
+    SCOPED_TRACE(seed);
+    expect_same(fused(function, inputs_).program, function, inputs_, 0);
+  }
+}
+
+class LinearActivation : public RewriteTest {
+ protected:
+  const Tensors inputs_ = {torch::randn({4, 6})};
+  const at::Tensor weight_ = torch::randn({5, 6}), bias_ = torch::randn({5});
+};
+
+TEST_F(LinearActivation, BecomesPartOfTheProduct) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {at::linear(in[0], weight_, bias_).relu()};
+  };
+  const Forced result = forced(function, inputs_, kLinearActivation);
+  EXPECT_EQ(drawn(result.program), R"(
+%0 = _addmm_activation(extern0, input0, extern1)
+return %0
+)");
+  expect_same(result.program, function, inputs_);
+}
+
+TEST_F(LinearActivation, NotAnotherActivationAndNotIfOthersReadTheProduct) {
+  const Function other = [&](const Tensors& in) -> Tensors {
+    return {at::linear(in[0], weight_, bias_).sigmoid()};
+  };
+  const Function exact_gelu = [&](const Tensors& in) -> Tensors {
+    return {at::gelu(at::linear(in[0], weight_, bias_))};
+  };
+  const Function shared = [&](const Tensors& in) -> Tensors {
+    const at::Tensor y = at::linear(in[0], weight_, bias_);
+    return {y.relu(), y};
+  };
+  for (const Function& function : {other, exact_gelu, shared}) {
+    EXPECT_TRUE(forced(function, inputs_, kLinearActivation).sites.empty());
+  }
+}
+
+}  // namespace
+}  // namespace nimble
