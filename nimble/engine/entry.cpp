@@ -72,8 +72,9 @@ bool Entry::trains() const {
 }
 
 bool Entry::is_rewritten() const {
-  return std::any_of(parts.begin(), parts.end(),
-                     [](const Part& part) { return !part.rewriting.reports.empty(); });
+  return std::any_of(parts.begin(), parts.end(), [](const Part& part) {
+    return part.rewriting.program && part.rewriting.program != part.program;
+  });
 }
 
 void Entry::drop_rewrites(const std::string& why) {

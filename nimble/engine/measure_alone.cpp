@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <numeric>
 
@@ -58,6 +59,16 @@ Alone as_program(std::span<const Buffer> buffers, std::span<const Task> tasks) {
   return alone;
 }
 
+std::unique_ptr<Executable> bind_on_one_stream(const std::shared_ptr<const Program>& program,
+                                               std::span<const at::Tensor> inputs) {
+  Backend& backend = backend_for(program->device());
+  MemoryDemand memory = memory_demand(*program, backend.alignment());
+  TaskGraph graph = dependencies(*program);
+  Schedule schedule = plan(graph, memory.specs, StreamLimit::at_most(1));
+  return backend.bind({program, std::move(graph), std::move(memory), std::move(schedule)},
+                      {.alias_outputs = true, .example_inputs = Tensors(inputs.begin(), inputs.end())});
+}
+
 }  // namespace
 
 Nanoseconds measure_alone(std::span<const Buffer> buffers, std::span<const Task> tasks) {
@@ -65,17 +76,33 @@ Nanoseconds measure_alone(std::span<const Buffer> buffers, std::span<const Task>
   const at::NoGradGuard no_grad;
   const Alone alone = as_program(buffers, tasks);
   const auto program = std::make_shared<const Program>(record_anew(alone.program, alone.inputs));
-  Backend& backend = backend_for(program->device());
-  MemoryDemand memory = memory_demand(*program, backend.alignment());
-  TaskGraph graph = dependencies(*program);
-  Schedule schedule = plan(graph, memory.specs, StreamLimit::at_most(1));
-  const auto executable = backend.bind({program, std::move(graph), std::move(memory), std::move(schedule)},
-                                       {.alias_outputs = true, .example_inputs = alone.inputs});
+  const auto executable = bind_on_one_stream(program, alone.inputs);
   executable->replay(alone.inputs);
   Nanoseconds best = std::numeric_limits<Nanoseconds>::max();
   for (int run = 0; run < kRuns; ++run) {
     const auto times = executable->measure_tasks(alone.inputs);
     best = std::min(best, std::accumulate(times.begin(), times.end(), Nanoseconds{0}));
+  }
+  return best;
+}
+
+std::vector<double> time_in_turn(const std::vector<std::shared_ptr<const Program>>& programs,
+                                 std::span<const at::Tensor> inputs, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  using Milliseconds = std::chrono::duration<double, std::milli>;
+  constexpr int kFewest = 3, kMost = 20;
+  std::vector<std::unique_ptr<Executable>> executables;
+  for (const auto& program : programs) executables.push_back(bind_on_one_stream(program, inputs));
+  std::vector<double> best(programs.size(), std::numeric_limits<double>::max());
+  const auto start = Clock::now();
+  for (int round = 0; round < kMost; ++round) {
+    if (round >= kFewest && Milliseconds(Clock::now() - start).count() > seconds * 1e3) break;
+    for (std::size_t i = 0; i < executables.size(); ++i) {
+      const auto begin = Clock::now();
+      executables[i]->replay(inputs);
+      executables[i]->wait();
+      if (round > 0) best[i] = std::min(best[i], Milliseconds(Clock::now() - begin).count());
+    }
   }
   return best;
 }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "nimble/core/task_graph.h"
 #include "nimble/torch/program.h"
@@ -11,5 +13,10 @@ namespace nimble {
 // several runs. Tensors that other tasks make are made up; those outside are read where they are, and nothing
 // outside may be written.
 Nanoseconds measure_alone(std::span<const Buffer> buffers, std::span<const Task> tasks);
+
+// How many milliseconds one replay of each program takes, on one stream: the best of several, taken in turn
+// so that a busy machine slows all of them alike.
+std::vector<double> time_in_turn(const std::vector<std::shared_ptr<const Program>>& programs,
+                                 std::span<const at::Tensor> inputs, double seconds);
 
 }  // namespace nimble

@@ -119,6 +119,10 @@ void explain_rewriting(std::ostream& text, const Rewriting& rewriting) {
     }
     text << (report.sites.size() > kShown ? ", …)\n" : ")\n");
   }
+  if (rewriting.milliseconds_recorded > 0) {
+    text << "  rewritten      from " << rewriting.milliseconds_recorded << " to "
+         << rewriting.milliseconds_rewritten << " ms on one stream, in " << rewriting.milliseconds << " ms\n";
+  }
 }
 
 void explain_part(std::ostream& text, const Part& part) {

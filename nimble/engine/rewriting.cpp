@@ -1,6 +1,7 @@
 #include "nimble/engine/rewriting.h"
 
 #include <chrono>
+#include <unordered_set>
 
 #include "nimble/engine/measure_alone.h"
 #include "nimble/torch/rewrites/registry.h"
@@ -13,6 +14,33 @@ using Clock = std::chrono::steady_clock;
 // A batch norm writes its statistics without a new version, but counts its batches in the same breath.
 bool is_counter(const at::Tensor& tensor) {
   return tensor.defined() && tensor.dim() == 0 && tensor.scalar_type() == at::kLong;
+}
+
+// The sources, and the tensors outside by which a change of theirs may show: counters, and whatever else
+// looks at the memory of one (a program may have been given `p.data`, which counts for itself).
+std::vector<at::Tensor> with_those_that_tell(std::vector<at::Tensor> sources,
+                                             std::span<const at::Tensor> outside) {
+  std::unordered_set<const c10::StorageImpl*> storages;
+  for (const at::Tensor& source : sources) storages.insert(source.storage().unsafeGetStorageImpl());
+  for (const at::Tensor& tensor : outside) {
+    const bool shares = tensor.defined() && tensor.has_storage() &&
+                        storages.contains(tensor.storage().unsafeGetStorageImpl());
+    if (shares || is_counter(tensor)) sources.push_back(tensor);
+  }
+  return sources;
+}
+
+void keep_the_faster(Rewriting& rewriting, const std::shared_ptr<const Program>& recorded,
+                     std::span<const at::Tensor> inputs, double seconds) {
+  constexpr double kClearlySlower = 1.05;
+  const auto times = time_in_turn({recorded, rewriting.program}, inputs, seconds);
+  rewriting.milliseconds_recorded = times[0];
+  rewriting.milliseconds_rewritten = times[1];
+  if (times[1] <= kClearlySlower * times[0]) return;
+  for (RewriteReport& report : rewriting.reports) report.dropped = "the program was slower with it";
+  rewriting.program = recorded;
+  rewriting.exact = true;
+  rewriting.weights.reset();
 }
 
 }  // namespace
@@ -31,18 +59,19 @@ Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const
   if (rewrites.empty()) return rewriting;
   const auto start = Clock::now();
   RewriteContext context{.device = program->device()};
+  constexpr double kForEach = 4;  // times the time to tune the schedule of the whole
+  context.measure_seconds = kForEach * options.tune_seconds;
   if (options.tune_seconds > 0) context.measure = measure_alone;
   AppliedRewrites applied = apply_rewrites(*program, rewrites, inputs, context, trains);
   rewriting.reports = std::move(applied.reports);
   rewriting.exact = applied.exact;
   std::vector<at::Tensor> sources = derived_from(applied.program);
   if (!sources.empty()) {
-    for (const at::Tensor& tensor : outside) {
-      if (is_counter(tensor)) sources.push_back(tensor);
-    }
-    rewriting.weights.emplace(sources);
+    rewriting.weights.emplace(with_those_that_tell(std::move(sources), outside));
   }
+  if (rewriting.reports.empty()) return rewriting;
   rewriting.program = std::make_shared<const Program>(std::move(applied.program));
+  if (options.tune_seconds > 0) keep_the_faster(rewriting, program, inputs, options.tune_seconds);
   rewriting.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   return rewriting;
 }

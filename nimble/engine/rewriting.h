@@ -18,6 +18,8 @@ struct Rewriting {
   std::vector<RewriteReport> reports = {};
   bool exact = true;  // results stay bit-equal to those of the recorded program
   double milliseconds = 0;
+  // Of one replay on one stream, before and after; 0 where nothing was measured.
+  double milliseconds_recorded = 0, milliseconds_rewritten = 0;
   std::optional<Versions> weights = {};  // of tensors outside that something was derived from
 
   // Derives folded and packed weights again if one that they come from has changed since.
@@ -25,8 +27,10 @@ struct Rewriting {
 };
 
 // Applies the rewrites that `options` ask for. `trains`: the program changes tensors outside or belongs to a
-// backward pass, so that only rewrites which hold for training are applied. `outside` are tensors known to
-// live outside, among which are the counters by which batch norms tell that their statistics changed.
+// backward pass, so that only rewrites which hold for training are applied. Where the recorded program
+// measures faster, it stays. Replays both on `inputs`; whoever calls restores what that changes outside.
+// `outside` are tensors known to live outside, among which are the counters by which batch norms tell that
+// their statistics changed.
 Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,
                   const CompileOptions& options, bool trains, std::span<const at::Tensor> outside);
 

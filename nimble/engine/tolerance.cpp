@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <limits>
+
+#include "nimble/torch/run_in_double.h"
 
 namespace nimble {
 namespace {
@@ -23,7 +26,7 @@ double largest(const at::Tensor& tensor) {
   return tensor.numel() == 0 ? 0 : wide(tensor).nan_to_num(0.0, 0.0, 0.0).abs().max().item<double>();
 }
 
-// Of types whose results can be compared with a reference no better than that.
+// Where there is no reference to compare with, or no need of one.
 double by_type(at::ScalarType type, bool coarse) {
   switch (type) {
     case at::kDouble:
@@ -46,16 +49,21 @@ bool Tolerance::allows(std::size_t n, const at::Tensor& replayed, const at::Tens
   const double magnitude = largest(eager);
   if (relative_) return distance(replayed, eager) <= *relative_ * magnitude;
   const at::ScalarType type = eager.scalar_type();
-  const bool by_reference = (coarse_ || type == at::kHalf || type == at::kBFloat16) && n < reference_.size();
+  const bool by_reference = (coarse_ || c10::isReducedFloatingType(type)) && n < reference_.size();
   if (!by_reference) return distance(replayed, eager) <= by_type(type, coarse_) * magnitude;
   constexpr double kTimes = 2, kLeast = 1e-5;
   return distance(replayed, reference_[n]) <= kTimes * distance(eager, reference_[n]) + kLeast * magnitude;
 }
 
-Tolerance tolerance_for(const Program& program, std::span<const at::Tensor>, std::optional<double> relative) {
-  const bool coarse = program.device().is_cuda() &&
-                      (at::globalContext().allowTF32CuDNN() || at::globalContext().allowTF32CuBLAS());
-  return {relative, coarse, {}};
+Tolerance tolerance_for(const Program& program, std::span<const at::Tensor> inputs,
+                        std::optional<double> relative) {
+  auto& settings = at::globalContext();
+  const bool tf32 = program.device().is_cuda() && (settings.allowTF32CuDNN() || settings.allowTF32CuBLAS());
+  const bool by_reference =
+      tf32 || std::any_of(program.outputs.begin(), program.outputs.end(),
+                          [](const Output& output) { return c10::isReducedFloatingType(output.ref.dtype); });
+  if (relative || !by_reference) return {relative, tf32, {}};
+  return {relative, tf32, run_in_double(program, inputs)};
 }
 
 }  // namespace nimble

@@ -89,6 +89,7 @@ Interpreter::Interpreter(const Program& program, std::span<const at::Tensor> inp
     Place& place = places_[program.inputs[i].buffer.index()];
     if (!place.tensor.defined()) place = {inputs_[i], program.inputs[i]};
   }
+  find_last_uses();
 }
 
 Interpreter::~Interpreter() = default;
@@ -97,8 +98,25 @@ void Interpreter::plain_call(const c10::OperatorHandle& op, torch::jit::Stack* s
   op.callBoxed(stack);
 }
 
+void Interpreter::find_last_uses() {
+  std::vector<std::optional<std::size_t>> last(program_.buffers.size());
+  for (std::size_t i = 0; i < program_.tasks.size(); ++i) {
+    for (const TensorRef& ref : program_.tasks[i].reads) last[ref.buffer.index()] = i;
+    for (const TensorRef& ref : program_.tasks[i].writes) last[ref.buffer.index()] = i;
+  }
+  for (const Output& output : program_.outputs) last[output.ref.buffer.index()].reset();
+  last_uses_.resize(program_.tasks.size());
+  for (std::uint32_t b = 0; b < last.size(); ++b) {
+    if (last[b] && program_.buffers[b].kind == BufferKind::kInternal)
+      last_uses_[*last[b]].push_back(BufferId{b});
+  }
+}
+
 void Interpreter::run() {
-  for (const Task& task : program_.tasks) run(task);
+  for (std::size_t i = 0; i < program_.tasks.size(); ++i) {
+    run(program_.tasks[i]);
+    for (const BufferId buffer : last_uses_[i]) places_[buffer.index()] = {};
+  }
 }
 
 void Interpreter::run(const Task& task) {

@@ -32,7 +32,7 @@ class Interpreter {
   // The results, in the layout that the program says. Keeps nothing else alive from then on.
   std::vector<at::Tensor> outputs() &&;
 
-  // The tensor whose storage a buffer is, once it is there.
+  // The tensor whose storage a buffer is, once it is there; an internal one is let go of after its last use.
   const at::Tensor& tensor_of(BufferId buffer) const { return places_[buffer.index()].tensor; }
 
  private:
@@ -43,6 +43,7 @@ class Interpreter {
   };
 
   void run(const Task& task);
+  void find_last_uses();
   torch::jit::Stack arguments(const Task& task);
   at::Tensor look(const TensorRef& ref, bool to_write);
   at::Tensor copy_as_said(Place& place);
@@ -51,7 +52,8 @@ class Interpreter {
   const Program& program_;
   std::vector<at::Tensor> inputs_;
   Call call_;
-  std::vector<Place> places_;  // by buffer
+  std::vector<Place> places_;                     // by buffer
+  std::vector<std::vector<BufferId>> last_uses_;  // by task: internal buffers that nobody needs after it
 };
 
 }  // namespace nimble

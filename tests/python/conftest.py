@@ -1,7 +1,13 @@
 """Shared by all Python tests. The marks `gpu` and `full` are described in pyproject.toml."""
 
+import os
+
 import pytest
 import torch
+
+# Tests that compare with eager bit by bit run without rewrites, whatever the default is; those of rewrites ask
+# for them.
+os.environ.setdefault("NIMBLE_REWRITES", "none")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,10 +1,13 @@
 #include "nimble/torch/rewrites/faster_of.h"
 
+#include <chrono>
 #include <limits>
 #include <sstream>
 
 namespace nimble {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr Nanoseconds kFails = std::numeric_limits<Nanoseconds>::max();
 
@@ -29,22 +32,22 @@ std::string describe_tasks(const std::vector<Task>& tasks) {
 
 Nanoseconds Chooser::time(std::span<const Buffer> buffers, const std::vector<Task>& tasks) {
   const auto [known, first] = known_.try_emplace(describe_tasks(tasks), kFails);
-  if (first) {
-    try {
-      known->second = context_.measure(buffers, tasks);
-    } catch (const std::exception&) {  // stays the slowest there is
-    }
+  if (!first) return known->second;
+  const auto start = Clock::now();
+  try {
+    known->second = context_.measure(buffers, tasks);
+  } catch (const std::exception&) {  // stays the slowest there is
   }
+  spent_seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
   return known->second;
 }
 
-std::size_t Chooser::faster_of(std::span<const Buffer> buffers,
-                               std::span<const std::vector<Task>> candidates) {
-  constexpr double kClearlyFaster = 0.97;
-  if (!context_.measure) return 0;
+std::size_t Chooser::faster_of(std::span<const Buffer> buffers, std::span<const std::vector<Task>> candidates,
+                               double clearly) {
+  if (!context_.measure || spent_seconds_ > context_.measure_seconds) return 0;
   std::size_t best = 0;
   for (std::size_t i = 1; i < candidates.size(); ++i) {
-    const auto limit = static_cast<double>(time(buffers, candidates[best])) * kClearlyFaster;
+    const double limit = static_cast<double>(time(buffers, candidates[best])) * (best == 0 ? clearly : 1.0);
     if (static_cast<double>(time(buffers, candidates[i])) < limit) best = i;
   }
   return best;

@@ -15,15 +15,17 @@ class Chooser {
  public:
   explicit Chooser(const RewriteContext& context) : context_(context) {}
 
-  // The number of the fastest; the first unless another is clearly faster, and where nothing is measured. A
-  // way that fails is not taken.
-  std::size_t faster_of(std::span<const Buffer> buffers, std::span<const std::vector<Task>> candidates);
+  // The number of the fastest; the first unless another takes less than `clearly` of its time, and where
+  // nothing is measured or the time for it is up. A way that fails is not taken.
+  std::size_t faster_of(std::span<const Buffer> buffers, std::span<const std::vector<Task>> candidates,
+                        double clearly = 0.97);
 
  private:
   Nanoseconds time(std::span<const Buffer> buffers, const std::vector<Task>& tasks);
 
   const RewriteContext& context_;
   std::unordered_map<std::string, Nanoseconds> known_;
+  double spent_seconds_ = 0;
 };
 
 }  // namespace nimble

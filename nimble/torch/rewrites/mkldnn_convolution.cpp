@@ -13,6 +13,7 @@
 #include "nimble/torch/rewrites/activations.h"
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/edit.h"
+#include "nimble/torch/rewrites/faster_of.h"
 #include "nimble/torch/rewrites/uses.h"
 
 namespace nimble {
@@ -87,9 +88,21 @@ const TensorRef* added_to(const Task& task, const Task& sum) {
   return other->sizes == result.sizes && other->dtype == result.dtype ? other : nullptr;
 }
 
+// The same tensor channels last, as it will be if its neighbours are convolutions like these.
+Operand channels_last(Operand operand) {
+  auto* ref = std::get_if<TensorRef>(&operand);
+  if (ref && ref->sizes.size() == 4) {
+    ref->strides = {ref->sizes[1] * ref->sizes[2] * ref->sizes[3], 1, ref->sizes[3] * ref->sizes[1],
+                    ref->sizes[1]};
+    ref->offset = 0;
+  }
+  return operand;
+}
+
 class Fuse {
  public:
-  explicit Fuse(const Program& program) : program_(program), uses_(program), edit_(program) {}
+  Fuse(const Program& program, const RewriteContext& context)
+      : program_(program), uses_(program), edit_(program), chooser_(context) {}
 
   Rewritten run() {
     for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) {
@@ -99,52 +112,90 @@ class Fuse {
   }
 
  private:
+  // A convolution and what it takes in.
+  struct Chain {
+    std::vector<TaskId> tasks;
+    Operand other = c10::IValue();
+    Activation activation = {"none"};
+  };
+
+  Chain chain_from(TaskId convolution) const {
+    Chain chain{.tasks = {convolution}};
+    // What comes next, if the convolution can as well run there.
+    const auto next = [&]() -> std::optional<TaskId> {
+      const auto reader = uses_.only_reader(chain.tasks.back());
+      const bool free = reader && !edit_.touches(*reader) && uses_.can_move(convolution, *reader);
+      return free ? reader : std::nullopt;
+    };
+    if (const auto sum = next()) {
+      if (const TensorRef* added = added_to(program_.task(convolution), program_.task(*sum))) {
+        chain.other = *added;
+        chain.tasks.push_back(*sum);
+      }
+    }
+    if (const auto last = next()) {
+      auto activation = activation_of(program_.task(*last));
+      const bool behind_a_sum = chain.tasks.size() > 1;  // where PyTorch's oneDNN calls know relu alone
+      if (activation && (!behind_a_sum || activation->name == "relu")) {
+        chain.activation = *std::move(activation);
+        chain.tasks.push_back(*last);
+      }
+    }
+    return chain;
+  }
+
+  std::vector<Operand> arguments(const Chain& chain) const {
+    const Task& convolution = program_.task(chain.tasks.front());
+    return {convolution.arguments[kInput],
+            convolution.arguments[kWeight],
+            convolution.arguments[kBias],
+            chain.other,
+            Packed::make(),
+            convolution.arguments[kPadding],
+            convolution.arguments[kStride],
+            convolution.arguments[kDilation],
+            convolution.arguments[kGroups],
+            c10::IValue(chain.activation.name),
+            c10::IValue(chain.activation.numbers),
+            c10::IValue(chain.activation.algorithm)};
+  }
+
+  bool is_faster(const Chain& chain, const c10::OperatorHandle& op) {
+    std::vector<Task> before;
+    for (const TaskId id : chain.tasks) before.push_back(program_.task(id));
+    std::vector<Operand> in_one = arguments(chain);
+    in_one[0] = channels_last(std::move(in_one[0]));
+    in_one[3] = channels_last(std::move(in_one[3]));
+    const TaskId last = chain.tasks.back();
+    const std::vector<Task> after = {
+        edit_.make_task(last, op, std::move(in_one), program_.task(last).results)};
+    // One that stays behind costs conversions between its layout and that of its neighbours.
+    constexpr double kMuchFaster = 0.7;
+    return chooser_.faster_of(edit_.buffers(), std::vector{after, before}, kMuchFaster) == 0;
+  }
+
   void fuse(TaskId id) {
     static const auto op = find_operator("nimble::mkldnn_convolution");
-    const Task& convolution = program_.task(id);
-    TaskId last = id;
-    std::string site = task_name(program_, id);
-    // What comes next, if the convolution can as well run there.
-    const auto next_of = [&]() -> std::optional<TaskId> {
-      const auto next = uses_.only_reader(last);
-      return next && !edit_.touches(*next) && uses_.can_move(id, *next) ? next : std::nullopt;
-    };
-    const auto take = [&](TaskId next) {
-      edit_.drop(last);
-      last = next;
-      site += " + " + task_name(program_, next);
-    };
-    Operand other = c10::IValue();
-    Activation activation{"none", {}, "none"};
-    if (const auto next = next_of()) {
-      if (const TensorRef* added = added_to(convolution, program_.task(*next))) {
-        other = *added;
-        take(*next);
-      }
+    const Chain chain = chain_from(id);
+    if (!is_faster(chain, op)) return;
+    std::string site;
+    for (const TaskId task : chain.tasks) {
+      site += (site.empty() ? "" : " + ") + task_name(program_, task);
+      if (task != chain.tasks.back()) edit_.drop(task);
     }
-    if (const auto next = next_of()) {
-      if (auto found = activation_of(program_.task(*next))) {
-        activation = *std::move(found);
-        take(*next);
-      }
-    }
-    edit_.replace(
-        last, op,
-        {convolution.arguments[kInput], convolution.arguments[kWeight], convolution.arguments[kBias], other,
-         Packed::make(), convolution.arguments[kPadding], convolution.arguments[kStride],
-         convolution.arguments[kDilation], convolution.arguments[kGroups], c10::IValue(activation.name),
-         c10::IValue(activation.numbers), c10::IValue(activation.algorithm)},
-        program_.task(last).results);
+    const TaskId last = chain.tasks.back();
+    edit_.replace(last, op, arguments(chain), program_.task(last).results);
     sites_.push_back(std::move(site));
   }
 
   const Program& program_;
   Uses uses_;
   Edit edit_;
+  Chooser chooser_;
   std::vector<std::string> sites_;
 };
 
-Rewritten apply(Program program, const RewriteContext&) { return Fuse(program).run(); }
+Rewritten apply(Program program, const RewriteContext& context) { return Fuse(program, context).run(); }
 
 }  // namespace
 

@@ -45,7 +45,7 @@ std::span<const Rewrite* const> all_rewrites() {
   static const Rewrite* const kAll[] = {
       &kOutOfPlace,    &kCommonSubexpressions, &kFoldBatchNorm, &kReluThroughCat,
       &kChannelsLast,  &kFuseConvolution,      &kPooling,       &kLinearActivation,
-      &kFusePointwise, &kMkldnnConvolution,    &kWeightsOnce,
+      &kFusePointwise, &kMkldnnConvolution,    &kMkldnnLinear,  &kWeightsOnce,
   };
   return kAll;
 }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@ struct RewriteContext {
   // How long these tasks take on this machine, run alone, one after the other; what they read from other
   // tasks is made up. Empty where nothing shall be measured: see faster_of.
   std::function<Nanoseconds(std::span<const Buffer> buffers, std::span<const Task> tasks)> measure = {};
+  double measure_seconds = std::numeric_limits<double>::infinity();  // how long one rewrite may go on
 };
 
 struct Rewritten {

@@ -20,8 +20,10 @@ namespace {
 // Weights, and what could at best be computed from nothing else.
 std::vector<bool> candidates(const Program& program, const Uses& uses) {
   std::vector<bool> fixed(program.buffers.size());
+  const c10::Device device = program.device();
   for (std::uint32_t b = 0; b < fixed.size(); ++b) {
     const Buffer& buffer = program.buffers[b];
+    if (buffer.device != device) continue;  // a captured graph does not see host memory change
     const bool written = !uses.writers(BufferId{b}).empty();
     switch (buffer.kind) {
       case BufferKind::kConstant:

@@ -1,0 +1,97 @@
+"""Random networks of what the rewrites look for: convolutions, batch norms, activations, sums, concatenations."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import strategies as st
+from torch import nn
+
+ACTIVATIONS = [
+    nn.ReLU,
+    lambda: nn.ReLU(inplace=True),
+    nn.ReLU6,
+    nn.Hardswish,
+    nn.Hardsigmoid,
+    nn.SiLU,
+    nn.GELU,
+    nn.Sigmoid,
+    lambda: nn.LeakyReLU(0.1),
+]
+
+
+class Branches(nn.Module):
+    """Two ways for one input, added or concatenated; `shared` lets somebody else look at the first way's result."""
+
+    def __init__(self, left: nn.Module, right: nn.Module, join: str, shared: bool):
+        super().__init__()
+        self.left, self.right, self.join, self.shared = left, right, join, shared
+
+    def forward(self, x):
+        left, right = self.left(x), self.right(x)
+        joined = left + right if self.join == "add" else torch.cat([left, right], 1)
+        return joined + left.mean() if self.shared else joined
+
+
+@st.composite
+def convolutions(draw, channels: int, outputs: int, transposed: bool = False) -> nn.Module:
+    groups = draw(st.sampled_from([g for g in (1, 2, 4) if channels % g == 0 and outputs % g == 0]))
+    kernel = draw(st.sampled_from([1, 3]))
+    padding = kernel // 2
+    bias = draw(st.booleans())
+    layer = nn.ConvTranspose2d if transposed else nn.Conv2d
+    return layer(channels, outputs, kernel, padding=padding, groups=groups, bias=bias)
+
+
+@st.composite
+def chains(draw, channels: int, outputs: int) -> nn.Module:
+    layers = []
+    if draw(st.booleans()):
+        layers.append(nn.BatchNorm2d(channels))
+    layers.append(draw(convolutions(channels, outputs, transposed=draw(st.integers(0, 4)) == 0)))
+    if draw(st.integers(0, 3)) > 0:
+        layers.append(nn.BatchNorm2d(outputs, affine=draw(st.booleans())))
+    if draw(st.booleans()):
+        layers.append(draw(st.sampled_from(ACTIVATIONS))())
+    return nn.Sequential(*layers)
+
+
+@st.composite
+def blocks(draw, channels: int) -> tuple[nn.Module, int]:
+    kind = draw(st.sampled_from(["chain", "add", "cat", "pool"]))
+    outputs = draw(st.sampled_from([4, 8]))
+    if kind == "pool":
+        return nn.MaxPool2d(3, stride=1, padding=1), channels
+    if kind == "chain":
+        return draw(chains(channels, outputs)), outputs
+    block = Branches(
+        draw(chains(channels, outputs)), draw(chains(channels, outputs)), kind, shared=draw(st.booleans())
+    )
+    activation = draw(st.sampled_from(ACTIVATIONS))()
+    return nn.Sequential(block, activation), outputs if kind == "add" else 2 * outputs
+
+
+@st.composite
+def networks(draw) -> nn.Module:
+    channels, layers = 4, []
+    for _ in range(draw(st.integers(1, 4))):
+        block, channels = draw(blocks(channels))
+        layers.append(block)
+    if draw(st.booleans()):
+        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 6)]
+        if draw(st.booleans()):
+            layers += [nn.BatchNorm1d(6)]
+    return with_statistics(nn.Sequential(*layers), seed=draw(st.integers(0, 2**16)))
+
+
+def with_statistics(model: nn.Module, seed: int) -> nn.Module:
+    """In inference, with batch norms that have seen something."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            module.running_mean.copy_(torch.randn(module.num_features, generator=generator))
+            module.running_var.copy_(torch.rand(module.num_features, generator=generator) + 0.5)
+            if module.affine:
+                with torch.no_grad():
+                    module.weight.copy_(torch.rand(module.num_features, generator=generator) + 0.5)
+                    module.bias.copy_(torch.randn(module.num_features, generator=generator))
+    return model.eval()

@@ -1,0 +1,79 @@
+"""Which rewrites are applied, what the report says, and when they are not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from rewrites.random_networks import with_statistics
+from torch import nn
+
+import nimble
+
+
+def network() -> nn.Module:
+    return with_statistics(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()), seed=1)
+
+
+def compiled(**options):
+    model, x = network(), torch.randn(2, 3, 8, 8)
+    fast = nimble.compile(model, **options)
+    with torch.no_grad():
+        fast.prepare(x)
+        return fast, fast(x), model(x)
+
+
+def test_the_list_says_what_each_does():
+    names = nimble.rewrites()
+    assert {"fold_batch_norm", "common_subexpressions", "mkldnn_convolution", "weights_once"} <= set(names)
+    assert all(len(summary) > 20 for summary in names.values())
+
+
+def test_none_stays_bit_equal():
+    fast, ours, eager = compiled(rewrites="none")
+    assert torch.equal(ours, eager)
+    assert "rewrite" not in fast.explain()
+
+
+def test_a_list_of_names_applies_those():
+    fast, ours, eager = compiled(rewrites=["fold_batch_norm"])
+    torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-5)
+    assert "fold_batch_norm: 1 times" in fast.explain()
+    assert "native_batch_norm#1 into convolution#0" in fast.explain()
+    assert "mkldnn" not in fast.explain()
+
+
+def test_the_environment_names_them_too(monkeypatch):
+    monkeypatch.setenv("NIMBLE_REWRITES", "fold_batch_norm,common_subexpressions")
+    fast, _, _ = compiled()
+    assert "fold_batch_norm: 1 times" in fast.explain()
+
+
+def test_a_wrong_name_is_refused_with_the_nearest():
+    with pytest.raises(
+        nimble.Error, match='no rewrite named "fold_batchnorm". The nearest are fold_batch_norm'
+    ):
+        nimble.compile(network(), rewrites=["fold_batchnorm"])
+
+
+def test_results_beyond_the_tolerance_drop_the_rewrites():
+    fast, ours, eager = compiled(rewrites="default", tolerance=0)
+    assert torch.equal(ours, eager)
+    assert "dropped: result 0 differs from eager's" in fast.explain()
+    assert fast.stats["replays"] == 1
+
+
+def test_training_is_not_rewritten():
+    model, x = network().train(), torch.randn(4, 3, 8, 8)
+    fast = nimble.compile(model, rewrites="default", strict=True)
+    fast.prepare(x, training=True)
+    assert "fold_batch_norm" not in fast.explain()
+    assert torch.equal(fast(x), model(x))
+
+
+def test_an_evaluated_model_that_somebody_goes_back_from_is_not_rewritten():
+    model, x = network(), torch.randn(2, 3, 8, 8, requires_grad=True)
+    fast = nimble.compile(model, rewrites="default", strict=True)
+    fast.prepare(x)
+    ours = torch.autograd.grad(fast(x).sum(), x)[0]
+    assert torch.equal(ours, torch.autograd.grad(model(x).sum(), x)[0])
+    assert "fold_batch_norm" not in fast.explain()

@@ -1,0 +1,67 @@
+#include "rewritten.h"
+
+namespace nimble {
+namespace {
+
+// Measured as faster whatever it is.
+RewriteContext always_faster() {
+  return {.measure = [](std::span<const Buffer>, std::span<const Task> tasks) -> Nanoseconds {
+            return tasks[0].op.operator_name().name == "nimble::mkldnn_linear" ? 1 : 100;
+          },
+          .measure_seconds = 1};
+}
+
+class MkldnnLinear : public RewriteTest {
+ protected:
+  Program rewritten_linear(const Function& function, const Tensors& inputs) {
+    const std::vector<std::string> names = {"mkldnn_linear"};
+    const AppliedRewrites applied =
+        apply_rewrites(record(inputs, function), rewrites_named(names), inputs, always_faster(), false);
+    for (const RewriteReport& report : applied.reports) EXPECT_EQ(report.dropped, "");
+    return applied.program;
+  }
+  const Tensors rows_ = {torch::randn({6, 5})};
+  const at::Tensor weight_ = torch::randn({7, 5}), bias_ = torch::randn({7});
+};
+
+TEST_F(MkldnnLinear, TakesItsActivationIn) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {at::gelu(at::linear(in[0], weight_, bias_))};
+  };
+  EXPECT_EQ(drawn(record(rows_, function)), R"(
+%0 = addmm(extern0, input0, extern1)
+%1 = gelu(%0)
+return %1
+)");
+  const Program program = rewritten_linear(function, rows_);
+  EXPECT_EQ(drawn(program), R"(
+%0 = nimble::mkldnn_linear(input0, extern0, extern1)
+return %0
+)");
+  EXPECT_TRUE(at::allclose(run(program, rows_)[0], function(rows_)[0], 1e-4, 1e-5));
+  weight_.mul_(2);
+  derive_all(program);
+  EXPECT_TRUE(at::allclose(run(program, rows_)[0], function(rows_)[0], 1e-4, 1e-5));
+}
+
+TEST_F(MkldnnLinear, StaysAsItIsUnlessItMeasuresFaster) {
+  EXPECT_EQ(fired([&](const Tensors& in) -> Tensors { return {at::linear(in[0], weight_, bias_)}; }, rows_,
+                  "mkldnn_linear"),
+            0u);
+}
+
+TEST_F(MkldnnLinear, NotWithFactors) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {at::addmm(bias_, in[0], weight_.t(), 2, 1)};
+  };
+  EXPECT_EQ(operators(rewritten_linear(function, rows_)), std::vector<std::string>{"aten::addmm"});
+}
+
+TEST_F(MkldnnLinear, NotWithAWeightFromTheCaller) {
+  const Function function = [&](const Tensors& in) -> Tensors { return {at::addmm(bias_, in[0], in[1])}; };
+  EXPECT_EQ(operators(rewritten_linear(function, {rows_[0], torch::randn({5, 7})})),
+            std::vector<std::string>{"aten::addmm"});
+}
+
+}  // namespace
+}  // namespace nimble
