@@ -64,20 +64,18 @@ bool counts_versions(const at::Tensor& tensor) { return !tensor.is_inference(); 
 Versions::Versions(std::span<const at::Tensor> tensors) {
   for (const at::Tensor& tensor : tensors) {
     if (!tensor.defined() || !counts_versions(tensor)) continue;
-    tensors_.push_back(tensor);
-    seen_.push_back({tensor.unsafeGetTensorImpl(), 0});
+    seen_.push_back({tensor.unsafeGetTensorImpl()->version_counter(), 0});
   }
   look();
 }
 
 bool Versions::unchanged() const {
-  return std::all_of(seen_.begin(), seen_.end(), [](const Seen& seen) {
-    return seen.tensor->version_counter().current_version() == seen.version;
-  });
+  return std::all_of(seen_.begin(), seen_.end(),
+                     [](const Seen& seen) { return seen.counter.current_version() == seen.version; });
 }
 
 void Versions::look() {
-  for (Seen& seen : seen_) seen.version = seen.tensor->version_counter().current_version();
+  for (Seen& seen : seen_) seen.version = seen.counter.current_version();
 }
 
 }  // namespace nimble

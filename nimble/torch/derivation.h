@@ -38,11 +38,11 @@ class Versions {
   void look();
 
  private:
+  // The counter itself, which a tensor shares: one look at memory for each, not one at the tensor as well.
   struct Seen {
-    const c10::TensorImpl* tensor;  // kept alive by `tensors_`
+    c10::VariableVersion counter;
     std::uint32_t version;
   };
-  std::vector<at::Tensor> tensors_;
   std::vector<Seen> seen_;
 };
 

@@ -50,7 +50,7 @@ def test_the_environment_names_them_too(monkeypatch):
 
 def test_a_wrong_name_is_refused_with_the_nearest():
     with pytest.raises(
-        nimble.Error, match='no rewrite named "fold_batchnorm". The nearest are fold_batch_norm'
+        nimble.Error, match=r'no rewrite named "fold_batchnorm"\. The nearest are fold_batch_norm'
     ):
         nimble.compile(network(), rewrites=["fold_batchnorm"])
 
