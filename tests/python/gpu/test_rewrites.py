@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from nimble.bench.workloads import make
 from support import replay
 
 import nimble
-from benchmarks.models import make
 
 pytestmark = pytest.mark.gpu
 
