@@ -13,6 +13,7 @@ extern const Rewrite kFusePointwise;
 extern const Rewrite kLinearActivation;
 extern const Rewrite kMkldnnConvolution;
 extern const Rewrite kMkldnnLinear;
+extern const Rewrite kNormThroughCat;
 extern const Rewrite kOutOfPlace;
 extern const Rewrite kPooling;
 extern const Rewrite kReluThroughCat;
