@@ -124,7 +124,8 @@ def main() -> None:
     if job.device.index:
         torch.cuda.set_device(job.device)  # for what asks for no device: streams, memory, captures
     without_autograd = isinstance(job.workload, Inference)
-    with torch.inference_mode(without_autograd):
+    # Not in inference mode: tensors that are made there have no versions, by which derived weights follow their sources.
+    with torch.set_grad_enabled(not without_autograd):
         entrants = prepare_all(job, pipe)
         pipe.say(ready=True)
         go.wait()

@@ -31,7 +31,7 @@ def computes_on_the_host(x: Tensor) -> Tensor:
 
 
 def returns_a_random_state_that_nobody_fills(x: Tensor) -> tuple[Tensor, ...]:
-    results = torch.ops.aten._scaled_dot_product_flash_attention(*[x[:1].half().expand(1, 2, 4, 8)] * 3)
+    results = torch.ops.aten._scaled_dot_product_flash_attention(*[x[:1].half().repeat(1, 2, 4, 8)] * 3)
     return results[0], results[6]
 
 
