@@ -41,14 +41,32 @@ Object notes_of(const Program& program) {
   return notes;
 }
 
+// What the rewrites made of the parts, and which of them did not stay.
+void add_rewrites(Object& notes, const std::vector<Part>& parts) {
+  const auto add = [&](const char* what, const std::string& subject, const std::string& how) {
+    notes.push_back({{"what", what}, {"subject", subject}, {"how", how}, {"where", ""}, {"module", ""}});
+  };
+  for (const Part& part : parts) {
+    for (const RewriteReport& report : part.rewriting.reports) {
+      if (report.dropped.empty()) {
+        for (const std::string& site : report.sites) add("rewritten", site, report.name);
+      } else {
+        add("not rewritten", report.name, report.dropped);
+      }
+    }
+  }
+}
+
 Object describe(const Entry& entry) {
+  Object notes = entry.program ? notes_of(*entry.program) : Object::array();
+  add_rewrites(notes, entry.parts);
   Object object{{"signature", entry.signature.to_string()},
                 {"state", state_of(entry)},
                 {"reason", entry.reason},
                 {"replays", entry.replays.load()},
                 {"record_milliseconds", entry.record_milliseconds},
                 {"tasks", entry.program ? entry.program->tasks.size() : 0},
-                {"notes", entry.program ? notes_of(*entry.program) : Object::array()}};
+                {"notes", std::move(notes)}};
   return object;
 }
 

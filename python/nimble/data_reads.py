@@ -1,6 +1,6 @@
 """Notices what cannot be replayed and calls no operator: what reads a tensor's data (printing, tolist, numpy and their
 like), hooks on gradients, which run where nobody sees them, and what counts on the host: schedulers of learning rates,
-and seeds.
+and seeds. Here too, functions that would take another path are exchanged for the time of a recording.
 
 A TorchFunctionMode would see the reads too, but PyTorch takes other paths (attention, for one) while any is active."""
 
@@ -18,6 +18,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from nimble import _C
+from nimble.eager_paths import EXCHANGED
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,23 @@ def _watched(refused: _Refused, original: Callable) -> Callable:
     return call
 
 
+def _on_this_thread(exchanged: Callable, original: Callable) -> Callable:
+    @functools.wraps(original)
+    def call(*args, **kwargs):
+        watched = getattr(_watching, "builder", None) is not None
+        return (exchanged if watched else original)(*args, **kwargs)
+
+    return call
+
+
 def _install() -> None:
     for refused in {(id(r.owner), r.name): r for r in (*_ALWAYS, *_schedulers())}.values():
         _originals.append((refused.owner, refused.name, vars(refused.owner).get(refused.name)))
         setattr(refused.owner, refused.name, _watched(refused, getattr(refused.owner, refused.name)))
+    for owner, name, exchange in EXCHANGED:
+        original = getattr(owner, name)
+        _originals.append((owner, name, vars(owner).get(name)))
+        setattr(owner, name, _on_this_thread(exchange(original), original))
 
 
 def _remove() -> None:

@@ -385,6 +385,23 @@ def test_the_fast_path_of_attention(mode):
         assert_same(replay(fast, x), function(x))
 
 
+@pytest.mark.parametrize(
+    "multiply",
+    [lambda a, b: torch.matmul(a, b), lambda a, b: a.matmul(b), lambda a, b: a @ b],
+    ids=["torch.matmul", "Tensor.matmul", "@"],
+)
+def test_a_batch_times_a_single_matrix_is_the_product_that_eager_computes(multiply):
+    """PyTorch makes one large product of it when somebody watches, or when the matrix requires grad."""
+    batch, matrix = torch.randn(5, 4, 3), torch.randn(1, 3, 2)
+    fast = nimble.compile(multiply, strict=True).prepare(batch, matrix)
+    assert "bmm#" in fast.program()
+    assert_same(replay(fast, batch, matrix), multiply(batch, matrix))
+    weight = nn.Parameter(matrix)
+    with torch.no_grad():
+        folded = nimble.compile(lambda batch: multiply(batch, weight), strict=True).prepare(batch)
+    assert "bmm#" not in folded.program()
+
+
 class TestSeveral:
     def test_two_compiled_models_share_weights(self):
         shared = nn.Linear(4, 4)

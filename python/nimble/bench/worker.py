@@ -124,7 +124,7 @@ def main() -> None:
     if job.device.index:
         torch.cuda.set_device(job.device)  # for what asks for no device: streams, memory, captures
     without_autograd = isinstance(job.workload, Inference)
-    # Not in inference mode: tensors that are made there have no versions, by which derived weights follow their sources.
+    # Not in inference mode: tensors made there have no versions, by which derived weights follow their sources.
     with torch.set_grad_enabled(not without_autograd):
         entrants = prepare_all(job, pipe)
         pipe.say(ready=True)

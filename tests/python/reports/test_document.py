@@ -117,6 +117,15 @@ def test_what_was_folded_is_told():
     assert all("test_document.py" in note["where"] for note in signature["notes"])
 
 
+def test_what_was_rewritten_is_told():
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval(), torch.randn(1, 3, 9, 9)
+    with torch.no_grad():
+        fast = nimble.compile(model, rewrites=["fold_batch_norm", "weights_once"]).prepare(x)
+        [signature] = document_of(fast)["signatures"]
+    rewritten = {note["how"]: note["subject"] for note in signature["notes"] if note["what"] == "rewritten"}
+    assert "native_batch_norm#1 into convolution#0" in rewritten["fold_batch_norm"]
+
+
 def test_the_memory_plan_says_where_each_buffer_lies_and_who_uses_it():
     with torch.inference_mode():
         fast = ready(nn.Sequential(Block(), Block(), Block()), torch.randn(1, 3, 8, 8))
