@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     device = torch.device(checked_device(arguments.device or default_device()))
     path = arguments.out or Path(arguments.model.rpartition(":")[2] + ".html")
-    with progress_bar(arguments.model) as bar, torch.inference_mode():
+    # Not in inference mode, where weights that are made have no versions and rewrites derive nothing from them.
+    with progress_bar(arguments.model) as bar, torch.no_grad():
         bar.say("making the model")
         model = load(arguments.model, arguments, device)
         bar.say("recording, planning, checking")

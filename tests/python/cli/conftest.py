@@ -14,6 +14,10 @@ def perceptron():
     return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2)), torch.randn(4, 8)
 
 
+def folding():
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)), torch.randn(1, 3, 9, 9)
+
+
 def plain_function():
     return (lambda x, y: (x + y).relu()), (torch.randn(5), torch.randn(5))
 

@@ -120,7 +120,6 @@ def test_bench_refuses_what_is_not_there(arguments, advice, capsys):
     assert advice in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not hasattr(nimble.compile(abs), "report"), reason="this build writes no report")
 def test_report_writes_the_page_and_prints_its_path(model_file, tmp_path, capsys):
     path = tmp_path / "page.html"
     assert main(["report", f"{model_file}:perceptron", "--device", "cpu", "--out", str(path)]) == 0
@@ -128,7 +127,13 @@ def test_report_writes_the_page_and_prints_its_path(model_file, tmp_path, capsys
     assert "<html" in path.read_text().lower()
 
 
-@pytest.mark.skipif(not hasattr(nimble.compile(abs), "report"), reason="this build writes no report")
+def test_a_report_shows_rewrites_that_derive_weights(model_file, tmp_path):
+    path = tmp_path / "page.html"
+    chosen = ["--option", "rewrites=default", "--option", "tune=0.01"]
+    assert main(["report", f"{model_file}:folding", "--device", "cpu", "--out", str(path), *chosen]) == 0
+    assert "native_batch_norm#1 into convolution#0" in path.read_text()
+
+
 def test_run_writes_the_report_too(model_file, tmp_path):
     path = tmp_path / "page.html"
     assert (

@@ -48,8 +48,6 @@ def system(name: str, title: str, rewritten: bool = False, by_default: bool = Tr
 
 def rewrite_variants(names: list[str], by_default: bool) -> list[System]:
     """With all rewrites, without any, whichever is not the default; and without each."""
-    if not names:
-        return []
     found = [
         system("nimble-no-rewrites", "Nimble, no rewrites", rewrites="none")
         if by_default
@@ -62,10 +60,8 @@ def rewrite_variants(names: list[str], by_default: bool) -> list[System]:
     return found
 
 
-REWRITES = (
-    list(nimble.rewrites()) if hasattr(nimble, "rewrites") else []
-)  # none where this build rewrites nothing
-REWRITTEN = getattr(_C, "DEFAULT_REWRITES", "none") != "none"
+REWRITES = list(nimble.rewrites())
+REWRITTEN = _C.DEFAULT_REWRITES != "none"
 
 SYSTEMS = [
     system("nimble-one-stream", "Nimble, one stream", rewritten=REWRITTEN, streams=1),
