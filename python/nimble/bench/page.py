@@ -3,7 +3,8 @@
     <!-- nimble bench: benchmarks/cuda.json headline batch=1 -->
     <!-- end -->
 
-stands a table of that report (its path is the page's own), of the kind named, of the rows that match."""
+stands a table of that report (its path is the page's own), of the kind named, of the rows that match. Several reports,
+joined by `+`, are one."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def filled(page: Path) -> str:
 
 def made(what: str, page: Path) -> str:
     path, kind, *conditions = what.split()
-    report = read(page.parent / path)
+    report, *others = (read(page.parent / each) for each in path.split("+"))
+    report["rows"] += [row for other in others for row in other["rows"]]
     for condition in conditions:
         key, separator, value = condition.partition("=")
         if not separator or key not in ("workload", "batch", "dtype", "system"):

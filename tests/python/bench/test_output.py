@@ -187,6 +187,16 @@ def test_the_tables_of_a_page_come_from_its_data(page, capsys):
     assert filled(page) == text  # a second time changes nothing
 
 
+def test_a_table_of_several_reports_has_the_rows_of_all(page):
+    other = report()
+    for row in other["rows"]:
+        row["workload"] = row["workload"].replace("nasnet_a_mobile", "another_net")
+    (page.parent / "data/other.json").write_text(json.dumps(other))
+    page.write_text(PAGE.replace("data/net.json", "data/net.json+data/other.json"))
+    text = filled(page)
+    assert cells(text, "another_net")[1:] == cells(text, "nasnet_a_mobile")[1:]
+
+
 @pytest.mark.parametrize(
     ("wrong", "advice"), [("headlin", "did you mean headline"), ("headline speed=3", "batch=")]
 )
