@@ -21,7 +21,7 @@ def test_torch_finds_the_compiler_backend_and_the_shell_the_command(tmp_path):
     (backend,) = entry_points.select(group="torch_dynamo_backends")
     (command,) = entry_points.select(group="console_scripts")
     assert (backend.name, backend.value) == ("nimble", "nimble.dynamo:backend")
-    assert (command.name, command.value) == ("nimble", "nimble.__main__:main")
+    assert (command.name, command.value) == ("nimble", "nimble.cli:main")
 
 
 def test_a_new_version_takes_the_place_of_the_old_one(tmp_path):

@@ -157,6 +157,8 @@ def test_an_interrupted_run_loses_nothing_and_leaves_no_process(tmp_path, sent, 
         [*command, "--workloads", "add_one", "--systems", "openvino"],
         env=os.environ
         | {"PYTHONPATH": os.pathsep.join([str(slow.parent), *(each for each in sys.path if each)])},
+        # Whoever was started in the background by a shell ignores it, and so do its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     wait_until(
         lambda: (tmp_path / "results.json").exists() and "timing" in rows_of(tmp_path)["add_one", "eager"]
