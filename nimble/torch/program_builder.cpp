@@ -1,7 +1,6 @@
 #include "nimble/torch/program_builder.h"
 
 #include <ATen/ATen.h>
-#include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
@@ -76,7 +75,7 @@ struct ProgramBuilder::Call {
   bool constant = false;  // depends on nothing but constants
   bool random = false;
   std::string where;
-  std::string module = {}, node = {};
+  AutogradTrace::Origin origin = {};
   std::optional<Draw> draw = {};
 
   at::Generator generator() const {
@@ -147,9 +146,9 @@ ProgramBuilder::ProgramBuilder(std::span<const at::Tensor> inputs, OnRefusal on_
       track(input, {.kind = BufferKind::kInput}, false);
     }
     program_.inputs.push_back(describe(input, known_buffer(input)));
-    if (input.is_cuda()) begin_sequence(at::globalContext().defaultGenerator(input.device()));
+    if (input.is_cuda()) sequences_.begin(at::globalContext().defaultGenerator(input.device()));
   }
-  begin_sequence(at::globalContext().defaultGenerator(c10::kCPU));
+  sequences_.begin(at::globalContext().defaultGenerator(c10::kCPU));
 }
 
 ProgramBuilder::~ProgramBuilder() = default;
@@ -256,8 +255,8 @@ ProgramBuilder::Call ProgramBuilder::before(const c10::OperatorHandle& op, const
     if (!call.constant && !is_host_bookkeeping(op)) refusal = depends_on_data(op, values);
     if (!refusal && call.random) {
       const at::Generator generator = call.generator();
-      begin_sequence(generator);
-      if (const auto position = position_of(generator)) {
+      sequences_.begin(generator);
+      if (const auto position = sequences_.position_of(generator)) {
         call.draw = Draw{generator, *position};
       } else {
         refusal = Refusal{"a random generator that is seeded inside the function",
@@ -278,20 +277,6 @@ void ProgramBuilder::keep_before_change(OutsideState* undo) {
   for (const at::Tensor& input : inputs_) {
     if (input.is_cuda()) undo_->keep(at::globalContext().defaultGenerator(input.device()));
   }
-}
-
-void ProgramBuilder::begin_sequence(const at::Generator& generator) {
-  const auto [sequence, first] =
-      sequences_.try_emplace(generator.unsafeGetGeneratorImpl(), Sequence{generator});
-  if (first) sequence->second.known.push_back({0, state_of(generator)});
-}
-
-std::optional<std::size_t> ProgramBuilder::position_of(const at::Generator& generator) const {
-  const auto& known = sequences_.at(generator.unsafeGetGeneratorImpl()).known;
-  const at::Tensor now = state_of(generator);
-  const auto found = std::find_if(known.rbegin(), known.rend(),
-                                  [&](const auto& seen) { return same_bits(seen.state, now); });
-  return found == known.rend() ? std::nullopt : std::optional(found->position);
 }
 
 void ProgramBuilder::begin_backward(std::span<const at::Tensor> gradients) {
@@ -334,13 +319,8 @@ void ProgramBuilder::begin_part() {
   const c10::impl::ExcludeDispatchKeyGuard unwatched(
       c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot}));
   ++program_.parts;
-  auto& generators = program_.generators_at_cuts.emplace_back();
-  for (const auto& [impl, sequence] : sequences_) {
-    // One that was seeded is noticed by the next draw, or at the end.
-    if (const auto position = position_of(sequence.generator)) {
-      generators.push_back({sequence.generator, *position});
-    }
-  }
+  // One that was seeded is noticed by the next draw, or at the end.
+  program_.generators_at_cuts.push_back(sequences_.positions());
 }
 
 std::vector<at::Tensor> ProgramBuilder::leaves() const {
@@ -351,28 +331,6 @@ std::vector<at::Tensor> ProgramBuilder::leaves() const {
     }
   }
   return leaves;
-}
-
-// Some nodes call no operator (an addition hands its gradient on), so a node counts if all those behind it
-// do.
-bool ProgramBuilder::went_backward_from(const at::Tensor& output) const {
-  std::unordered_map<const torch::autograd::Node*, bool> known;
-  const std::function<bool(const torch::autograd::Node&)> ran = [&](const torch::autograd::Node& node) {
-    if (const auto seen = known.find(&node); seen != known.end()) return seen->second;
-    const auto found = nodes_.find(&node);
-    bool result = found != nodes_.end() && found->second.lock().get() == &node;
-    if (!result) {
-      std::size_t behind = 0, ran_behind = 0;
-      for (const auto& edge : node.next_edges()) {
-        if (!edge.function || edge.function->next_edges().empty()) continue;  // a leaf
-        ++behind;
-        if (ran(*edge.function)) ++ran_behind;
-      }
-      result = behind > 0 && ran_behind == behind;
-    }
-    return known[&node] = result;
-  };
-  return output.grad_fn() && ran(*output.grad_fn());
 }
 
 void ProgramBuilder::keep_before(const Call& call) {
@@ -402,10 +360,7 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
   }
 
   std::unique_lock lock(mutex_);
-  if (call.draw) {
-    Sequence& sequence = sequences_.at(call.draw->generator.unsafeGetGeneratorImpl());
-    sequence.known.push_back({++sequence.draws, state_of(call.draw->generator)});
-  }
+  if (call.draw) sequences_.drew(call.draw->generator);
   // An `out=` argument comes back with the shape, and perhaps the memory, that the operator gave it. At
   // replay it has them from the start.
   for (std::size_t i = 0; i < task.arguments.size(); ++i) {
@@ -494,8 +449,8 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
   task.step = in_step_ ? steps_ : 0;
   task.state = ThreadState::here();
   task.where = std::move(call.where);
-  task.module = std::move(call.module);
-  task.node = std::move(call.node);
+  task.module = std::move(call.origin.module);
+  task.node = std::move(call.origin.node);
   program_.tasks.push_back(std::move(task));
 }
 
@@ -505,7 +460,7 @@ void ProgramBuilder::call(const c10::OperatorHandle& op, torch::jit::Stack* stac
   bool hooked = false;
   if (const auto node = torch::autograd::get_current_node(); node && !at::GradMode::is_enabled()) {
     const std::lock_guard lock(mutex_);
-    nodes_.insert_or_assign(node.get(), node);
+    autograd_.runs(node);
     hooked |= !node->pre_hooks().empty() || !node->post_hooks().empty();
     if (where.empty()) where = "the backward pass, " + node->name();
   }
@@ -517,7 +472,10 @@ void ProgramBuilder::call(const c10::OperatorHandle& op, torch::jit::Stack* stac
   Call call = before(op, *stack, std::move(where));
   if (refusal_) return op.callBoxed(stack);
   if (undo_) keep_before(call);
-  name_origin(call);
+  {
+    const std::lock_guard lock(mutex_);
+    call.origin = autograd_.origin_of_next_call();
+  }
   Observer observer;
   {
     AllocationHookGuard watch(&observer);
@@ -529,23 +487,7 @@ void ProgramBuilder::call(const c10::OperatorHandle& op, torch::jit::Stack* stac
 
 void ProgramBuilder::set_module(std::string path) {
   const std::lock_guard lock(mutex_);
-  module_ = std::move(path);
-}
-
-// Autograd numbers its nodes as the forward pass makes them, each right before the operators that it stands
-// for run. So the first call after a node was made tells whose node it is.
-void ProgramBuilder::name_origin(Call& call) {
-  const auto node = torch::autograd::get_current_node();
-  const std::lock_guard lock(mutex_);
-  call.module = module_;
-  if (!node) {
-    module_of_node_.try_emplace(at::sequence_number::peek() - 1, module_);
-    return;
-  }
-  call.node = node->name();
-  if (!module_.empty()) return;  // checkpointing runs a forward pass in there
-  const auto found = module_of_node_.find(node->sequence_nr());
-  if (found != module_of_node_.end()) call.module = found->second;
+  autograd_.set_module(std::move(path));
 }
 
 // What the host writes between two parts is no constant, whatever it was made of.
@@ -656,16 +598,13 @@ Program ProgramBuilder::finish(std::span<const at::Tensor> outputs, std::span<co
     buffer.returned = true;
     program_.outputs.push_back(std::move(output));
   }
-  for (const auto& [impl, sequence] : sequences_) {
-    if (sequence.draws == 0) continue;
-    const auto position = position_of(sequence.generator);
-    if (!position) {
-      refuse({"a random generator that is seeded inside the function",
-              "a replay goes on with the generator's sequence", "Seed it before or after the call", ""});
-      return {};
-    }
-    program_.generators.push_back({sequence.generator, *position});
+  auto generators = sequences_.ends();
+  if (!generators) {
+    refuse({"a random generator that is seeded inside the function",
+            "a replay goes on with the generator's sequence", "Seed it before or after the call", ""});
+    return {};
   }
+  program_.generators = *std::move(generators);
   for (const auto look : {computes_unused_vectors, returns_unfilled_random_state}) {
     if (auto refusal = look(program_)) {
       refuse(*std::move(refusal));

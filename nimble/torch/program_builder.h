@@ -10,13 +10,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "nimble/torch/autograd_trace.h"
+#include "nimble/torch/generator_sequences.h"
 #include "nimble/torch/outside_state.h"
 #include "nimble/torch/program.h"
 #include "nimble/torch/record_error.h"
-
-namespace torch::autograd {
-struct Node;
-}
 
 namespace nimble {
 
@@ -80,8 +78,8 @@ class ProgramBuilder {
 
   // Whether autograd went backward, and through the graph behind this result in particular: then the result
   // is a value and no more, nobody can go backward from it again.
-  bool went_backward() const { return !nodes_.empty(); }
-  bool went_backward_from(const at::Tensor& output) const;
+  bool went_backward() const { return autograd_.any(); }
+  bool went_backward_from(const at::Tensor& output) const { return autograd_.ran_behind(output); }
 
   // Tensors that live outside and for which autograd keeps a gradient.
   std::vector<at::Tensor> leaves() const;
@@ -118,13 +116,9 @@ class ProgramBuilder {
   struct Call;  // what is known before an operator runs
   Call before(const c10::OperatorHandle& op, const torch::jit::Stack& stack, std::string where);
   void keep_before(const Call& call);
-  void name_origin(Call& call);
   void call_unrecorded(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool is_filled(BufferId buffer) const;  // some task writes to it
-  void begin_sequence(const at::Generator& generator);
   void begin_part();
-  // Where in its sequence a generator is now; none if it was seeded, or set to a state never seen here.
-  std::optional<std::size_t> position_of(const at::Generator& generator) const;
   void after(Call call, Observer& observer, c10::ArrayRef<c10::IValue> results);
 
   std::mutex mutex_;
@@ -133,27 +127,13 @@ class ProgramBuilder {
   Program program_;
   std::vector<at::Tensor> inputs_;
   OutsideState* undo_ = nullptr;
-  // Every state that a generator was seen in, to notice when the function sets it back or seeds it.
-  struct Sequence {
-    at::Generator generator;
-    struct Known {
-      std::size_t position;
-      at::Tensor state;
-    };
-    std::vector<Known> known = {};
-    std::size_t draws = 0;
-  };
-  std::unordered_map<const c10::GeneratorImpl*, Sequence> sequences_;
+  GeneratorSequences sequences_;
+  AutogradTrace autograd_;
   bool paused_ = false;
   bool has_backward_ = false;
-  std::string module_;
-  // By the number that autograd gave to a node: the module whose forward made it.
-  std::unordered_map<std::uint64_t, std::string> module_of_node_;
   std::size_t steps_ = 0;
   bool in_step_ = false;
   std::vector<std::vector<LeafGradient>> gradients_at_pauses_;
-  // Of autograd's graph, what was run backward without a graph of its own.
-  std::unordered_map<const torch::autograd::Node*, std::weak_ptr<torch::autograd::Node>> nodes_;
   std::unordered_map<const c10::StorageImpl*, Tracked> tracked_;
   std::vector<bool> constant_;    // by buffer: nothing but constants went into it so far
   std::vector<at::Tensor> held_;  // by buffer: keeps what may fold to a constant alive
