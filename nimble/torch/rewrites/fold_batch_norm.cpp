@@ -14,6 +14,8 @@
 
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
+#include "nimble/torch/rewrites/batch_norm.h"
+#include "nimble/torch/rewrites/convolution.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/uses.h"
 
@@ -81,40 +83,8 @@ std::tuple<at::Tensor, at::Tensor> fold_batch_norm_before(const at::Tensor& weig
           folded_bias.to(weight.scalar_type())};
 }
 
-// The arguments of aten::convolution and of the batch norms, by place.
-enum Convolution {
-  kInput,
-  kWeight,
-  kBias,
-  kStride,
-  kPadding,
-  kDilation,
-  kTransposed,
-  kOutputPadding,
-  kGroups
-};
-enum BatchNorm { kNormInput, kGamma, kBeta, kMean, kVariance, kTraining, kMomentum, kEps };
+using namespace convolution;
 enum AddMm { kAdded, kLeft, kRight, kBetaFactor, kAlpha };
-
-bool is_batch_norm_in_inference(const Task& task, const Uses& uses) {
-  if (!is_call_of(task, "aten::native_batch_norm") && !is_call_of(task, "aten::cudnn_batch_norm"))
-    return false;
-  if (value_argument(task, kTraining).toBool()) return false;
-  for (const std::size_t i : {kMean, kVariance}) {
-    const TensorRef* ref = tensor_argument(task, i);
-    if (!ref || !uses.is_weight(*ref)) return false;
-  }
-  for (const std::size_t i : {kGamma, kBeta}) {
-    const TensorRef* ref = tensor_argument(task, i);
-    if (ref && !uses.is_weight(*ref)) return false;
-  }
-  // Its statistics come back as well; nobody may look at them.
-  for (std::size_t r = 1; r < task.results.size(); ++r) {
-    const auto* ref = std::get_if<TensorRef>(&task.results[r]);
-    if (ref && (!uses.readers(ref->buffer).empty() || !uses.is_private(ref->buffer))) return false;
-  }
-  return true;
-}
 
 // The weight, and the bias if there is one, never change.
 bool has_fixed_weights(const Task& task, std::size_t weight, std::size_t bias, const Uses& uses) {
@@ -141,7 +111,7 @@ class Fold {
   Rewritten run() {
     for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) {
       const TaskId norm{i};
-      if (!is_batch_norm_in_inference(program_.task(norm), uses_)) continue;
+      if (!batch_norm::is_in_inference(program_.task(norm), uses_)) continue;
       if (!into_producer(norm)) into_consumer(norm);
     }
     Rewritten result{.program = {}, .sites = std::move(sites_)};
@@ -152,7 +122,7 @@ class Fold {
  private:
   bool into_producer(TaskId id) {
     const Task& norm = program_.task(id);
-    const auto maker = uses_.maker(*tensor_argument(norm, kNormInput));
+    const auto maker = uses_.maker(*tensor_argument(norm, batch_norm::kInput));
     if (!maker || edit_.touches(*maker) || uses_.only_reader(*maker) != id) return false;
     const Task& layer = program_.task(*maker);
     std::vector<Operand> arguments = layer.arguments;
@@ -179,7 +149,7 @@ class Fold {
                                        std::int64_t dim, std::int64_t groups) {
     static const auto op = find_operator("nimble::fold_batch_norm");
     return insert_fold(op, layer, norm, weight, bias, {c10::IValue(dim), c10::IValue(groups)},
-                       tensor_argument(norm, kMean)->sizes);
+                       tensor_argument(norm, batch_norm::kMean)->sizes);
   }
 
   std::pair<TensorRef, TensorRef> insert_fold(const c10::OperatorHandle& op, TaskId layer, const Task& norm,
@@ -193,11 +163,11 @@ class Fold {
     const TensorRef folded_bias = edit_.new_tensor(bias_sizes, old.dtype, device);
     std::vector<Operand> arguments = {old,
                                       task.arguments[bias],
-                                      norm.arguments[kGamma],
-                                      norm.arguments[kBeta],
-                                      norm.arguments[kMean],
-                                      norm.arguments[kVariance],
-                                      norm.arguments[kEps]};
+                                      norm.arguments[batch_norm::kGamma],
+                                      norm.arguments[batch_norm::kBeta],
+                                      norm.arguments[batch_norm::kMean],
+                                      norm.arguments[batch_norm::kVariance],
+                                      norm.arguments[batch_norm::kEps]};
     for (Operand& operand : more) arguments.push_back(std::move(operand));
     edit_.insert(layer, op, std::move(arguments), {folded, folded_bias});
     return {folded, folded_bias};
@@ -218,7 +188,7 @@ class Fold {
         insert_fold(op, *reader, norm, kWeight, kBias, {value_argument(layer, kGroups)},
                     {tensor_argument(layer, kWeight)->sizes[0]});
     std::vector<Operand> arguments = layer.arguments;
-    arguments[kInput] = norm.arguments[kNormInput];
+    arguments[kInput] = norm.arguments[batch_norm::kInput];
     arguments[kWeight] = weight;
     arguments[kBias] = bias;
     edit_.replace(*reader, layer.op, std::move(arguments), layer.results);

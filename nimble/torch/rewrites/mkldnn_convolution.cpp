@@ -12,6 +12,7 @@
 #include "nimble/torch/packed.h"
 #include "nimble/torch/rewrites/activations.h"
 #include "nimble/torch/rewrites/all.h"
+#include "nimble/torch/rewrites/convolution.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
 #include "nimble/torch/rewrites/uses.h"
@@ -57,17 +58,7 @@ at::Tensor mkldnn_convolution(const at::Tensor& input, const at::Tensor& weight,
                      after, to_scalars(numbers), algorithm);
 }
 
-enum Convolution {
-  kInput,
-  kWeight,
-  kBias,
-  kStride,
-  kPadding,
-  kDilation,
-  kTransposed,
-  kOutputPadding,
-  kGroups
-};
+using namespace convolution;
 
 bool is_convolution(const Task& task, const Uses& uses) {
   if (!is_call_of(task, "aten::convolution") || value_argument(task, kTransposed).toBool()) return false;

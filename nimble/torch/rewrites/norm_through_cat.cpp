@@ -7,28 +7,23 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "nimble/torch/rewrites/all.h"
+#include "nimble/torch/rewrites/batch_norm.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/uses.h"
 
 namespace nimble {
 namespace {
 
-enum BatchNorm { kInput, kGamma, kBeta, kMean, kVariance, kTraining };
+using namespace batch_norm;
 
-bool is_in_inference(const Task& task, const Uses& uses) {
-  if (!is_call_of(task, "aten::native_batch_norm") && !is_call_of(task, "aten::cudnn_batch_norm"))
-    return false;
-  if (value_argument(task, kTraining).toBool()) return false;
-  for (const std::size_t i : {kGamma, kBeta, kMean, kVariance}) {
-    const TensorRef* ref = tensor_argument(task, i);
-    if (!ref || !uses.is_weight(*ref)) return false;
-  }
-  for (std::size_t r = 1; r < task.results.size(); ++r) {
-    const auto* ref = std::get_if<TensorRef>(&task.results[r]);
-    if (!ref || !uses.readers(ref->buffer).empty() || !uses.is_private(ref->buffer)) return false;
-  }
-  return true;
+// Its scale and shift can be cut by channels, and all of its results can be made for each piece.
+bool can_be_cut(const Task& task) {
+  return tensor_argument(task, kGamma) && tensor_argument(task, kBeta) &&
+         std::all_of(task.results.begin(), task.results.end(),
+                     [](const Operand& result) { return std::holds_alternative<TensorRef>(result); });
 }
 
 // A concatenation of channels, of nothing but convolutions that nobody else looks at.
@@ -51,7 +46,7 @@ Rewritten apply(Program program, const RewriteContext&) {
   for (std::uint32_t i = 0; i < program.tasks.size(); ++i) {
     const TaskId id{i};
     const Task& norm = program.task(id);
-    if (!is_in_inference(norm, uses)) continue;
+    if (!is_in_inference(norm, uses) || !can_be_cut(norm)) continue;
     const auto cat = uses.maker(*tensor_argument(norm, kInput));
     if (!cat || uses.only_reader(*cat) != id || !joins_convolutions(program, uses, *cat)) continue;
     TensorRefList parts = std::get<TensorRefList>(program.task(*cat).arguments[0]);

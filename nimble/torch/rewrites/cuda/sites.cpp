@@ -2,20 +2,12 @@
 
 #include <algorithm>
 
+#include "nimble/torch/rewrites/convolution.h"
+
 namespace nimble {
 namespace {
 
-enum Convolution {
-  kInput,
-  kWeight,
-  kBias,
-  kStride,
-  kPadding,
-  kDilation,
-  kTransposed,
-  kOutputPadding,
-  kGroups
-};
+using namespace convolution;
 
 // Where one number stands for both directions, two.
 std::vector<std::int64_t> pair(const c10::IValue& numbers) {
