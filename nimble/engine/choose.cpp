@@ -8,6 +8,7 @@
 #include "nimble/core/degree_of_concurrency.h"
 #include "nimble/core/verify.h"
 #include "nimble/engine/effects.h"
+#include "nimble/engine/time_in_turn.h"
 #include "nimble/torch/dependencies.h"
 
 namespace nimble {
@@ -47,21 +48,6 @@ Candidate make_candidate(const std::shared_ptr<const Program>& program, const Ta
       std::max(1, at::get_num_threads() / static_cast<int>(std::max<std::size_t>(1, candidate.streams)));
   candidate.executable = backend.bind({program, graph, memory, std::move(schedule)}, bind);
   return candidate;
-}
-
-// Rounds in which each candidate runs once, so that a busy machine slows all of them alike.
-void time_in_turn(std::vector<Candidate>& candidates, std::span<const at::Tensor> inputs, double seconds) {
-  constexpr std::size_t kFewest = 3, kMost = 50;
-  const auto start = Clock::now();
-  for (std::size_t round = 0; round < kMost; ++round) {
-    for (Candidate& candidate : candidates) {
-      const auto begin = Clock::now();
-      candidate.executable->replay(inputs);
-      candidate.executable->wait();
-      candidate.times.push_back(milliseconds_since(begin));
-    }
-    if (round + 1 >= kFewest && milliseconds_since(start) > seconds * 1e3) return;
-  }
 }
 
 }  // namespace
@@ -113,7 +99,13 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
       }
     }
     before.restore();
-    if (candidates.size() > 1) time_in_turn(candidates, inputs, options.tune_seconds);
+    if (candidates.size() > 1) {
+      constexpr std::size_t kMostRounds = 50;
+      std::vector<Executable*> executables;
+      for (const Candidate& candidate : candidates) executables.push_back(candidate.executable.get());
+      auto times = time_in_turn(executables, inputs, options.tune_seconds, kMostRounds);
+      for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i].times = std::move(times[i]);
+    }
     choice.tune_milliseconds = milliseconds_since(tuning);
   }
 

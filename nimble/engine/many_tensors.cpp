@@ -29,18 +29,12 @@ at::Tensor bytes_of(const at::Tensor& dense) {
 }
 
 // In double precision, so that no difference is lost.
-double slow_magnitude(const at::Tensor& tensor) {
+at::Tensor numbers(const at::Tensor& tensor) {
   const at::Tensor real = tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor;
-  return real.to(at::kDouble).nan_to_num(0.0, 0.0, 0.0).abs().max().item<double>();
+  return real.to(at::kDouble).nan_to_num(0.0, 0.0, 0.0);
 }
 
-double slow_distance(const at::Tensor& a, const at::Tensor& b) {
-  const auto numbers = [](const at::Tensor& tensor) {
-    const at::Tensor real = tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor;
-    return real.to(at::kDouble).nan_to_num(0.0, 0.0, 0.0);
-  };
-  return (numbers(a) - numbers(b)).abs().max().item<double>();
-}
+double largest(const at::Tensor& tensor) { return tensor.abs().max().item<double>(); }
 
 // The largest magnitude in each of the tensors that `make` gives for a group of indices; only then does the
 // host wait. A result that is not finite is left to the caller.
@@ -119,7 +113,7 @@ std::vector<double> distances(std::span<const at::Tensor> a, std::span<const at:
   largest_of_groups(a, found,
                     [&](const auto& group) { return at::_foreach_sub(chosen(a, group), chosen(b, group)); });
   for (std::size_t i = 0; i < a.size(); ++i) {
-    if (!std::isfinite(found[i])) found[i] = slow_distance(a[i], b[i]);
+    if (!std::isfinite(found[i])) found[i] = largest(numbers(a[i]) - numbers(b[i]));
   }
   return found;
 }
@@ -129,7 +123,7 @@ std::vector<double> magnitudes(std::span<const at::Tensor> tensors) {
   std::vector<double> found(tensors.size());
   largest_of_groups(tensors, found, [&](const auto& group) { return chosen(tensors, group); });
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!std::isfinite(found[i])) found[i] = slow_magnitude(tensors[i]);
+    if (!std::isfinite(found[i])) found[i] = largest(numbers(tensors[i]));
   }
   return found;
 }

@@ -3,12 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <numeric>
 
 #include "nimble/backend/executable.h"
 #include "nimble/core/schedule.h"
+#include "nimble/engine/time_in_turn.h"
 #include "nimble/torch/rewrites/record_anew.h"
 
 namespace nimble {
@@ -86,23 +86,17 @@ Nanoseconds measure_alone(std::span<const Buffer> buffers, std::span<const Task>
   return best;
 }
 
-std::vector<double> time_in_turn(const std::vector<std::shared_ptr<const Program>>& programs,
-                                 std::span<const at::Tensor> inputs, double seconds) {
-  using Clock = std::chrono::steady_clock;
-  using Milliseconds = std::chrono::duration<double, std::milli>;
-  constexpr int kFewest = 3, kMost = 20;
+std::vector<double> time_programs(const std::vector<std::shared_ptr<const Program>>& programs,
+                                  std::span<const at::Tensor> inputs, double seconds) {
+  constexpr std::size_t kMostRounds = 20;
   std::vector<std::unique_ptr<Executable>> executables;
-  for (const auto& program : programs) executables.push_back(bind_on_one_stream(program, inputs));
-  std::vector<double> best(programs.size(), std::numeric_limits<double>::max());
-  const auto start = Clock::now();
-  for (int round = 0; round < kMost; ++round) {
-    if (round >= kFewest && Milliseconds(Clock::now() - start).count() > seconds * 1e3) break;
-    for (std::size_t i = 0; i < executables.size(); ++i) {
-      const auto begin = Clock::now();
-      executables[i]->replay(inputs);
-      executables[i]->wait();
-      if (round > 0) best[i] = std::min(best[i], Milliseconds(Clock::now() - begin).count());
-    }
+  std::vector<Executable*> entrants;
+  for (const auto& program : programs) {
+    entrants.push_back(executables.emplace_back(bind_on_one_stream(program, inputs)).get());
+  }
+  std::vector<double> best;
+  for (const auto& times : time_in_turn(entrants, inputs, seconds, kMostRounds)) {
+    best.push_back(*std::min_element(times.begin() + 1, times.end()));  // the first round fills caches
   }
   return best;
 }

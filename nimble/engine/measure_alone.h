@@ -14,9 +14,8 @@ namespace nimble {
 // outside may be written.
 Nanoseconds measure_alone(std::span<const Buffer> buffers, std::span<const Task> tasks);
 
-// How many milliseconds one replay of each program takes, on one stream: the best of several, taken in turn
-// so that a busy machine slows all of them alike.
-std::vector<double> time_in_turn(const std::vector<std::shared_ptr<const Program>>& programs,
-                                 std::span<const at::Tensor> inputs, double seconds);
+// How many milliseconds one replay of each program takes, on one stream: the best of several, taken in turn.
+std::vector<double> time_programs(const std::vector<std::shared_ptr<const Program>>& programs,
+                                  std::span<const at::Tensor> inputs, double seconds);
 
 }  // namespace nimble

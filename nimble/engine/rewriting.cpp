@@ -33,7 +33,7 @@ std::vector<at::Tensor> with_those_that_tell(std::vector<at::Tensor> sources,
 void keep_the_faster(Rewriting& rewriting, const std::shared_ptr<const Program>& recorded,
                      std::span<const at::Tensor> inputs, double seconds) {
   constexpr double kClearlySlower = 1.05;
-  const auto times = time_in_turn({recorded, rewriting.program}, inputs, seconds);
+  const auto times = time_programs({recorded, rewriting.program}, inputs, seconds);
   rewriting.milliseconds_recorded = times[0];
   rewriting.milliseconds_rewritten = times[1];
   if (times[1] <= kClearlySlower * times[0]) return;
