@@ -189,8 +189,8 @@ def test_the_tables_of_a_page_come_from_its_data(page, capsys):
 
 def test_a_table_of_several_reports_has_the_rows_of_all(page):
     other = report()
-    for row in other["rows"]:
-        row["workload"] = row["workload"].replace("nasnet_a_mobile", "another_net")
+    for each in other["rows"]:
+        each["workload"] = each["workload"].replace("nasnet_a_mobile", "another_net")
     (page.parent / "data/other.json").write_text(json.dumps(other))
     page.write_text(PAGE.replace("data/net.json", "data/net.json+data/other.json"))
     text = filled(page)
