@@ -102,7 +102,15 @@ def operators(device: str = "cpu", dtype: torch.dtype = torch.float32) -> Iterat
     for info in common_methods_invocations.op_db:
         if dtype in info.supported_dtypes(device):
             name = f"{info.name}.{info.variant_test_name}" if info.variant_test_name else info.name
-            yield Operator(name, info.op, info, device, dtype)
+            yield Operator(name, by_name(info), info, device, dtype)
+
+
+def by_name(info: Any) -> Callable[..., Any]:
+    """The operator as people call it, `torch.matmul(a, b)`: found anew at every call, since a recording exchanges what
+    PyTorch would compute otherwise while it is watched."""
+    if getattr(torch, info.name, None) is not info.op:
+        return info.op
+    return lambda *args, **kwargs: getattr(torch, info.name)(*args, **kwargs)
 
 
 def same_form(a: Call, b: Call) -> bool:

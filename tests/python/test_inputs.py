@@ -69,12 +69,14 @@ def test_a_parameter_as_an_input_is_replayed():
     assert_same(replay(fast, x), x * 2)
 
 
-def test_a_sparse_input_is_eagers_or_refused_by_name():
+@pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc], ids=str)
+def test_a_sparse_input_is_eagers_or_refused_by_name(layout):
     def summed(x):
         return x.to_dense().sum(0)
 
     fast = nimble.compile(summed)
-    x = torch.randn(3, 4).relu().to_sparse()
+    x = torch.randn(3, 4).relu().to_sparse(layout=layout)
     with pytest.warns(nimble.FallbackWarning, match=r"(?i)sparse"):
         assert_same(fast(x), summed(x))
     with pytest.raises(nimble.RecordError, match=r"(?i)sparse"):

@@ -13,7 +13,9 @@ class _Tensor:
 
     def __init__(self, tensor: torch.Tensor):
         self._itself = weakref.ref(tensor)
-        self._shape, self._strides = tuple(tensor.shape), tensor.stride()
+        is_dense = tensor.layout is torch.strided and not tensor.is_nested
+        # Others are refused, so that nothing is ever reported about them.
+        self._shape, self._strides = (tuple(tensor.shape), tensor.stride()) if is_dense else ((), ())
         self._dtype, self._device = tensor.dtype, tensor.device
         self._requires_grad = tensor.requires_grad
 
