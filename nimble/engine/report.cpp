@@ -113,15 +113,16 @@ void explain_rewriting(std::ostream& text, const Rewriting& rewriting) {
       continue;
     }
     text << report.sites.size() << " times, " << report.tasks_before << " to " << report.tasks_after
-         << " tasks (";
+         << " tasks in " << milliseconds(report.milliseconds) << " (";
     for (std::size_t i = 0; i < std::min(kShown, report.sites.size()); ++i) {
       text << (i ? ", " : "") << report.sites[i];
     }
     text << (report.sites.size() > kShown ? ", …)\n" : ")\n");
   }
   if (rewriting.milliseconds_recorded > 0) {
-    text << "  rewritten      from " << rewriting.milliseconds_recorded << " to "
-         << rewriting.milliseconds_rewritten << " ms on one stream, in " << rewriting.milliseconds << " ms\n";
+    text << "  rewritten      from " << milliseconds(rewriting.milliseconds_recorded) << " to "
+         << milliseconds(rewriting.milliseconds_rewritten) << " on one stream, in "
+         << milliseconds(rewriting.milliseconds) << '\n';
   }
 }
 

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "nimble/torch/rewrites/check_program.h"
 #include "nimble/torch/rewrites/coming_kernels.h"
@@ -19,6 +20,8 @@ bool writes_outside(const Program& program) {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
 }  // namespace
@@ -29,6 +32,7 @@ AppliedRewrites apply_rewrites(Program program, std::span<const Rewrite* const> 
   AppliedRewrites applied{.program = std::move(program), .reports = {}};
   for (const Rewrite* rewrite : rewrites) {
     if (!rewrite->is_for(context.device) || (trains && !rewrite->for_training)) continue;
+    const auto start = Clock::now();
     RewriteReport report{.name = std::string(rewrite->name), .sites = {}};
     report.tasks_before = report.tasks_after = applied.program.tasks.size();
     try {
@@ -50,6 +54,7 @@ AppliedRewrites apply_rewrites(Program program, std::span<const Rewrite* const> 
     } catch (const std::exception& error) {
       report.dropped = error.what();
     }
+    report.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     applied.reports.push_back(std::move(report));
   }
   return applied;
