@@ -105,6 +105,13 @@ class Backend {
 
   virtual std::unique_ptr<Executable> bind(ExecutionPlan plan, const BindOptions& options) = 0;
 
+  // What times measured on `device` depend on: the hardware, the libraries and their settings. Nothing where
+  // a time is not worth keeping for another process.
+  virtual std::string measured_on(c10::Device device) const {
+    static_cast<void>(device);
+    return {};
+  }
+
   // The numbers of streams worth measuring for a program of this degree of concurrency, the safe choice (one)
   // first. 0 stands for maximum concurrency.
   virtual std::vector<StreamLimit> stream_choices(std::size_t degree_of_concurrency) const = 0;

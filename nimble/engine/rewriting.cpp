@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "nimble/engine/measure_alone.h"
+#include "nimble/engine/times_on_disk.h"
 #include "nimble/torch/rewrites/registry.h"
 
 namespace nimble {
@@ -59,9 +60,12 @@ Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const
   if (rewrites.empty()) return rewriting;
   const auto start = Clock::now();
   RewriteContext context{.device = program->device()};
-  constexpr double kForEach = 4;  // times the time to tune the schedule of the whole
+  constexpr double kForEach = 12;  // times the time to tune the schedule of the whole
   context.measure_seconds = kForEach * options.tune_seconds;
-  if (options.tune_seconds > 0) context.measure = measure_alone;
+  if (options.tune_seconds > 0) {
+    context.measure = measure_alone;
+    context.known = times_on_disk(context.device);
+  }
   AppliedRewrites applied = apply_rewrites(*program, rewrites, inputs, context, trains);
   rewriting.reports = std::move(applied.reports);
   rewriting.exact = applied.exact;

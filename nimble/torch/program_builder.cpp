@@ -365,6 +365,15 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
   // replay it has them from the start.
   for (std::size_t i = 0; i < task.arguments.size(); ++i) {
     if (!is_written(op, i, call.values)) continue;
+    // A tensor that now looks at other memory (set_) would keep that alive in the name of its own.
+    for_each_ref(task.arguments[i], [&](const TensorRef& was) {
+      at::Tensor& held = held_[was.buffer.index()];
+      if (!held.defined()) return;
+      const auto found = tracked_.find(storage_of(held));
+      if (found != tracked_.end() && found->second.buffer == was.buffer) return;
+      held.reset();
+      constant_[was.buffer.index()] = false;
+    });
     for_each_tensor(call.values[i], [&](const at::Tensor& tensor) {
       if (is_number(tensor)) return;
       const auto found = tracked_.find(storage_of(tensor));
@@ -386,11 +395,13 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
     return refuse(*std::move(refusal));
   }
 
+  std::unordered_set<BufferId> made;  // several results may be parts of one
   for (const auto& value : results) {
     const auto ref = [&](const at::Tensor& tensor) {
       const auto [buffer, made_here] = result_buffer(tensor, call.constant, observer);
+      if (made_here) made.insert(buffer);
       TensorRef described = describe(tensor, buffer);
-      if (made_here) task.writes.push_back(described);
+      if (made.contains(buffer)) task.writes.push_back(described);
       return described;
     };
     if (value.isTensor() && value.toTensor().defined()) {

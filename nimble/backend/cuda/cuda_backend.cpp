@@ -1,6 +1,12 @@
+#include <ATen/Context.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <torch/version.h>
+
+#include <sstream>
 
 #include "nimble/backend/cuda/graph_executable.h"
+#include "nimble/backend/cuda/handles.h"
 #include "nimble/backend/cuda/host_tensors.h"
 #include "nimble/backend/cuda/planned_allocator.h"
 #include "nimble/backend/cuda/stream_executable.h"
@@ -21,6 +27,20 @@ class CudaBackend final : public Backend {
     watch_allocations();
     return options.graph ? cuda::make_graph_executable(std::move(plan), options)
                          : cuda::make_stream_executable(std::move(plan), options);
+  }
+
+  std::string measured_on(c10::Device device) const override {
+    const auto& settings = at::globalContext();
+    const cudaDeviceProp* properties = at::cuda::getDeviceProperties(device.index());
+    int driver = 0;
+    cuda::check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+    std::ostringstream text;
+    text << properties->name << ' ' << properties->multiProcessorCount << ' ' << properties->totalGlobalMem
+         << "\ndriver " << driver << ", torch " << TORCH_VERSION << '\n'
+         << at::detail::getCUDAHooks().showConfig() << "benchmark " << settings.benchmarkCuDNN()
+         << ", deterministic " << settings.deterministicCuDNN() << settings.deterministicAlgorithms()
+         << ", tf32 " << settings.allowTF32CuDNN() << settings.allowTF32CuBLAS() << '\n';
+    return text.str();
   }
 
   std::vector<StreamLimit> stream_choices(std::size_t degree_of_concurrency) const override {

@@ -30,6 +30,7 @@ AppliedRewrites apply_rewrites(Program program, std::span<const Rewrite* const> 
                                std::span<const at::Tensor> inputs, const RewriteContext& context,
                                bool trains) {
   AppliedRewrites applied{.program = std::move(program), .reports = {}};
+  const bool only_forms = context.device.is_cuda();
   for (const Rewrite* rewrite : rewrites) {
     if (!rewrite->is_for(context.device) || (trains && !rewrite->for_training)) continue;
     const auto start = Clock::now();
@@ -44,7 +45,8 @@ AppliedRewrites apply_rewrites(Program program, std::span<const Rewrite* const> 
       if (rewritten.sites.empty()) continue;
       report.sites = std::move(rewritten.sites);
       check_program(rewritten.program, applied.program, rewrite->name);
-      Program recorded = record_anew(rewritten.program, inputs);
+      Program recorded =
+          only_forms ? record_forms(rewritten.program, inputs) : record_anew(rewritten.program, inputs);
       check_program(recorded, applied.program, rewrite->name);
       applied.program = std::move(recorded);
       report.tasks_after = applied.program.tasks.size();
@@ -57,6 +59,7 @@ AppliedRewrites apply_rewrites(Program program, std::span<const Rewrite* const> 
     report.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     applied.reports.push_back(std::move(report));
   }
+  if (only_forms && !applied.reports.empty()) applied.program = record_anew(applied.program, inputs);
   return applied;
 }
 

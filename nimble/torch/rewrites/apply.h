@@ -13,7 +13,7 @@ struct RewriteReport {
   std::string name;
   std::vector<std::string> sites;  // where it fired
   std::size_t tasks_before = 0, tasks_after = 0;
-  double milliseconds = 0;  // for everything about it: compiling kernels, measuring, recording anew
+  double milliseconds = 0;   // for everything about it: compiling kernels, measuring, recording anew
   std::string dropped = {};  // why its result was not kept, empty if it was
 };
 

@@ -33,12 +33,16 @@ std::string describe_tasks(const std::vector<Task>& tasks) {
 Nanoseconds Chooser::time(std::span<const Buffer> buffers, const std::vector<Task>& tasks) {
   const auto [known, first] = known_.try_emplace(describe_tasks(tasks), kFails);
   if (!first) return known->second;
+  if (context_.known) {
+    if (const auto before = context_.known->find(known->first)) return known->second = *before;
+  }
   const auto start = Clock::now();
   try {
     known->second = context_.measure(buffers, tasks);
   } catch (const std::exception&) {  // stays the slowest there is
   }
   spent_seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
+  if (context_.known) context_.known->add(known->first, known->second);
   return known->second;
 }
 

@@ -8,6 +8,7 @@
 #include "nimble/torch/interpreter.h"
 #include "nimble/torch/outside_state.h"
 #include "nimble/torch/program_builder.h"
+#include "nimble/torch/rewrites/unrun_convolution.h"
 
 namespace nimble {
 namespace {
@@ -30,16 +31,19 @@ std::vector<at::Tensor> outside_tensors(const Program& program) {
   return tensors;
 }
 
-}  // namespace
+enum class Convolutions { kRun, kOnlyForms };
 
-Program record_anew(const Program& program, std::span<const at::Tensor> inputs) {
+Program record(const Program& program, std::span<const at::Tensor> inputs, Convolutions convolutions) {
   const at::NoGradGuard no_grad;
   refuse_repeated_draws(program);
   const OutsideState before = OutsideState::save(program, inputs);
   ProgramBuilder builder(inputs, ProgramBuilder::OnRefusal::kThrow, outside_tensors(program));
   Interpreter interpreter(program, inputs,
                           [&](const c10::OperatorHandle& op, torch::jit::Stack* stack, const Task* task) {
-                            builder.call(op, stack, task ? task->where : std::string());
+                            // What is computed from constants may become one, so it needs its value.
+                            const bool unseen = convolutions == Convolutions::kOnlyForms && op != unrun(op) &&
+                                                !builder.is_constant(stack->front().toTensor());
+                            builder.call(unseen ? unrun(op) : op, stack, task ? task->where : std::string());
                           });
   for (std::uint32_t b = 0; b < program.buffers.size(); ++b) {
     if (interpreter.tensor_of(BufferId{b}).defined() && program.buffers[b].outside.defined()) {
@@ -70,6 +74,18 @@ Program record_anew(const Program& program, std::span<const at::Tensor> inputs) 
     now.address = buffer.address;
   }
   recorded.derivations = program.derivations;
+  return recorded;
+}
+
+}  // namespace
+
+Program record_anew(const Program& program, std::span<const at::Tensor> inputs) {
+  return record(program, inputs, Convolutions::kRun);
+}
+
+Program record_forms(const Program& program, std::span<const at::Tensor> inputs) {
+  Program recorded = record(program, inputs, Convolutions::kOnlyForms);
+  for (Task& task : recorded.tasks) task.op = run_again(task.op);
   return recorded;
 }
 

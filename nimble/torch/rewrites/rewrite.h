@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +15,14 @@
 
 namespace nimble {
 
+// Times that were measured before, by a description of the tasks.
+class KnownTimes {
+ public:
+  virtual ~KnownTimes() = default;
+  virtual std::optional<Nanoseconds> find(const std::string& tasks) const = 0;
+  virtual void add(const std::string& tasks, Nanoseconds time) = 0;
+};
+
 // What a rewrite may ask while it works.
 struct RewriteContext {
   c10::Device device = c10::kCPU;
@@ -20,6 +30,7 @@ struct RewriteContext {
   // tasks is made up. Empty where nothing shall be measured: see faster_of.
   std::function<Nanoseconds(std::span<const Buffer> buffers, std::span<const Task> tasks)> measure = {};
   double measure_seconds = std::numeric_limits<double>::infinity();  // how long one rewrite may go on
+  std::shared_ptr<KnownTimes> known = nullptr;  // where to look before measuring, and to add to afterwards
 };
 
 struct Rewritten {
