@@ -9,31 +9,40 @@
 namespace nimble::kernels {
 namespace {
 
-using Function = at::Tensor (*)(const at::Tensor&);
+struct Functions {
+  at::Tensor (*of)(const at::Tensor&);
+  void (*in_place)(at::Tensor&);
+};
 
-const std::map<std::string_view, Function>& activations() {
-  static const std::map<std::string_view, Function> table = {
-      {"none", [](const at::Tensor& x) { return x; }},
-      {"relu", [](const at::Tensor& x) { return at::relu(x); }},
-      {"relu6", [](const at::Tensor& x) { return at::hardtanh(x, 0, 6); }},
-      {"silu", [](const at::Tensor& x) { return at::silu(x); }},
-      {"hardswish", [](const at::Tensor& x) { return at::hardswish(x); }},
-      {"sigmoid", [](const at::Tensor& x) { return at::sigmoid(x); }},
-      {"gelu", [](const at::Tensor& x) { return at::gelu(x); }},
-      {"gelu_tanh", [](const at::Tensor& x) { return at::gelu(x, "tanh"); }},
+const std::map<std::string_view, Functions>& activations() {
+  using In = const at::Tensor&;
+  using Changed = at::Tensor&;
+  static const std::map<std::string_view, Functions> table = {
+      {"none", {[](In x) { return x; }, [](Changed) {}}},
+      {"relu", {[](In x) { return at::relu(x); }, [](Changed x) { at::relu_(x); }}},
+      {"relu6", {[](In x) { return at::hardtanh(x, 0, 6); }, [](Changed x) { at::hardtanh_(x, 0, 6); }}},
+      {"silu", {[](In x) { return at::silu(x); }, [](Changed x) { at::silu_(x); }}},
+      {"hardswish", {[](In x) { return at::hardswish(x); }, [](Changed x) { at::hardswish_(x); }}},
+      {"sigmoid", {[](In x) { return at::sigmoid(x); }, [](Changed x) { at::sigmoid_(x); }}},
+      {"gelu", {[](In x) { return at::gelu(x); }, [](Changed x) { at::gelu_(x); }}},
+      {"gelu_tanh", {[](In x) { return at::gelu(x, "tanh"); }, [](Changed x) { at::gelu_(x, "tanh"); }}},
   };
   return table;
+}
+
+const Functions& activation_named(std::string_view name) {
+  if (!is_activation(name))
+    throw InvalidInput("[nimble::kernels] there is no activation \"" + std::string(name) + "\"");
+  return activations().at(name);
 }
 
 }  // namespace
 
 bool is_activation(std::string_view name) { return activations().contains(name); }
 
-at::Tensor activated(const at::Tensor& x, std::string_view name) {
-  if (!is_activation(name))
-    throw InvalidInput("[nimble::kernels] there is no activation \"" + std::string(name) + "\"");
-  return activations().at(name)(x);
-}
+at::Tensor activated(const at::Tensor& x, std::string_view name) { return activation_named(name).of(x); }
+
+void activate(at::Tensor& x, std::string_view name) { activation_named(name).in_place(x); }
 
 std::string device_function(std::string_view activation) {
   if (!is_activation(activation))

@@ -12,6 +12,7 @@ bool is_activation(std::string_view name);
 
 // The same through ATen. Throws InvalidInput for a name that is none of these.
 at::Tensor activated(const at::Tensor& x, std::string_view name);
+void activate(at::Tensor& x, std::string_view name);  // in place
 
 // "fn::relu", the device function.
 std::string device_function(std::string_view activation);

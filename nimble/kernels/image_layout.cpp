@@ -5,7 +5,8 @@
 namespace nimble::kernels {
 
 std::int64_t address_in_elements(const at::Tensor& tensor) {
-  if (!tensor.has_storage() || tensor.is_meta()) return 0;
+  if (!tensor.has_storage()) return 0;
+  if (tensor.is_meta()) return tensor.storage_offset();  // as if its memory began where all alignments do
   return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) /
                                    tensor.element_size());
 }

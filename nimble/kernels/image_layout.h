@@ -12,8 +12,7 @@ struct ImageLayout {
   std::int64_t images = 0, channels = 0, height = 0, width = 0;
   std::int64_t image_stride = 0, channel_stride = 0, row_stride = 0, column_stride = 0;
 
-  std::int64_t first =
-      0;  // the address of the first element, counted in elements; 0 where there is no memory
+  std::int64_t first = 0;  // see address_in_elements
 
   explicit ImageLayout(const at::Tensor& tensor);
 
@@ -28,7 +27,8 @@ struct ImageLayout {
   std::string constants(std::string_view name) const;
 };
 
-// The address of a tensor's first element, counted in elements; 0 where it has no memory.
+// The address of a tensor's first element, counted in elements; where it has no memory, how far from the
+// beginning of what it is a slice of.
 std::int64_t address_in_elements(const at::Tensor& tensor);
 
 // Where rows and columns go: the parameters of a convolution or a pooling.

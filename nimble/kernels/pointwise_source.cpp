@@ -233,7 +233,7 @@ class Emitter {
   }
 
   std::string indices() const {
-    const std::string index = results_[0].numel() < (std::int64_t{1} << 31) ? "int" : "long long";
+    const std::string index = reach() < (std::int64_t{1} << 31) ? "int" : "long long";
     std::string text = "  " + index + " rest = static_cast<" + index + ">(blockIdx.x) * " +
                        number(block_size(work_)) + " + threadIdx.x;\n  if (rest >= " + number(work_) +
                        "LL) return;\n";
@@ -245,6 +245,17 @@ class Emitter {
       if (d != 0) text += "  rest /= " + size + ";\n";
     }
     return text;
+  }
+
+  // How far from its first element any operand is looked at; a slice reaches further than its elements count.
+  std::int64_t reach() const {
+    std::int64_t furthest = results_[0].numel();
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+      std::int64_t last = 0;
+      for (const Dimension& dimension : dimensions_) last += dimension.size * dimension.strides[i];
+      furthest = std::max(furthest, last);
+    }
+    return furthest;
   }
 
   std::string place(std::size_t operand) const {

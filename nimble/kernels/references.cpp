@@ -5,11 +5,16 @@
 
 #include "nimble/kernels/activation.h"
 #include "nimble/kernels/expression.h"
+#include "nimble/kernels/into.h"
 
 namespace nimble::kernels {
 
 std::vector<at::Tensor> pointwise(at::TensorList inputs, std::string_view expression) {
   return evaluate(parse_expression(expression), inputs);
+}
+
+at::Tensor& pointwise_out(at::TensorList inputs, std::string_view expression, at::Tensor& out) {
+  return copy_into(out, pointwise(inputs, expression).at(0));
 }
 
 at::Tensor depthwise_convolution(const at::Tensor& x, const at::Tensor& weight,
@@ -50,6 +55,14 @@ at::Tensor pointwise_convolution(const at::Tensor& x, const at::Tensor& weight,
   return activated(residual ? at::add(y, *residual) : y, activation);
 }
 
+at::Tensor fused_convolution(const at::Tensor& x, const at::Tensor& weight,
+                             const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& residual,
+                             at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
+                             std::int64_t groups, std::string_view activation, std::int64_t) {
+  const at::Tensor y = at::conv2d(x, weight, bias, stride, padding, dilation, groups);
+  return activated(residual ? at::add(y, *residual) : y, activation);
+}
+
 namespace {
 
 TORCH_LIBRARY_IMPL(nimble, CompositeExplicitAutograd, library) {
@@ -59,6 +72,14 @@ TORCH_LIBRARY_IMPL(nimble, CompositeExplicitAutograd, library) {
   library.impl("avg_pool2d", avg_pool2d);
   library.impl("adaptive_avg_pool2d", adaptive_avg_pool2d);
   library.impl("pointwise_convolution", pointwise_convolution);
+  library.impl("fused_convolution", fused_convolution);
+
+  library.impl("pointwise.out", pointwise_out);
+  library.impl("depthwise_convolution.out", Into<depthwise_convolution>::call);
+  library.impl("max_pool2d.out", Into<max_pool2d>::call);
+  library.impl("avg_pool2d.out", Into<avg_pool2d>::call);
+  library.impl("pointwise_convolution.out", Into<pointwise_convolution>::call);
+  library.impl("fused_convolution.out", Into<fused_convolution>::call);
 }
 
 }  // namespace

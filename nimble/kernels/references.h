@@ -11,6 +11,7 @@ namespace nimble::kernels {
 // and what their kernels are tested against.
 
 std::vector<at::Tensor> pointwise(at::TensorList inputs, std::string_view expression);
+at::Tensor& pointwise_out(at::TensorList inputs, std::string_view expression, at::Tensor& out);
 
 at::Tensor depthwise_convolution(const at::Tensor& x, const at::Tensor& weight,
                                  const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
@@ -29,5 +30,10 @@ at::Tensor pointwise_convolution(const at::Tensor& x, const at::Tensor& weight,
                                  const std::optional<at::Tensor>& bias,
                                  const std::optional<at::Tensor>& residual, std::string_view activation,
                                  std::int64_t candidate);
+
+at::Tensor fused_convolution(const at::Tensor& x, const at::Tensor& weight,
+                             const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& residual,
+                             at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
+                             std::int64_t groups, std::string_view activation, std::int64_t candidate);
 
 }  // namespace nimble::kernels

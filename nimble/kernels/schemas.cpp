@@ -1,5 +1,5 @@
-// The operators, by schema. None changes its arguments; all results are new tensors in the layout that ATen
-// would choose.
+// The operators, by schema. Results are new tensors in the layout that ATen would choose, or are written to
+// `out` (see into.h): no operator changes anything else.
 #include <torch/library.h>
 
 namespace {
@@ -7,20 +7,32 @@ namespace {
 TORCH_LIBRARY_FRAGMENT(nimble, library) {
   // What the expression says (nimble/kernels/expression.h), in one kernel.
   library.def("pointwise(Tensor[] inputs, str expression) -> Tensor[]");
+  library.def("pointwise.out(Tensor[] inputs, str expression, *, Tensor(a!) out) -> Tensor(a!)");
 
   // after(convolution(before(x)) + bias), one filter for each channel: weight is [channels, 1, height,
   // width].
   library.def(
       "depthwise_convolution(Tensor x, Tensor weight, Tensor? bias, int[2] stride, int[2] padding, "
       "int[2] dilation, str activation_before=\"none\", str activation_after=\"none\") -> Tensor");
+  library.def(
+      "depthwise_convolution.out(Tensor x, Tensor weight, Tensor? bias, int[2] stride, int[2] padding, "
+      "int[2] dilation, str activation_before=\"none\", str activation_after=\"none\", *, "
+      "Tensor(a!) out) -> Tensor(a!)");
 
   library.def(
       "max_pool2d(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool "
       "ceil_mode, "
       "str activation=\"none\") -> Tensor");
   library.def(
+      "max_pool2d.out(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool "
+      "ceil_mode, str activation=\"none\", *, Tensor(a!) out) -> Tensor(a!)");
+  library.def(
       "avg_pool2d(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, "
       "bool count_include_pad, int? divisor_override=None, str activation=\"none\") -> Tensor");
+  library.def(
+      "avg_pool2d.out(Tensor x, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, "
+      "bool count_include_pad, int? divisor_override=None, str activation=\"none\", *, Tensor(a!) out) "
+      "-> Tensor(a!)");
   library.def("adaptive_avg_pool2d(Tensor x, int[2] output_size, str activation=\"none\") -> Tensor");
 
   // activation(convolution(x) + bias + residual) with a filter of one pixel: weight is [out, in, 1, 1]. Of
@@ -28,6 +40,19 @@ TORCH_LIBRARY_FRAGMENT(nimble, library) {
   library.def(
       "pointwise_convolution(Tensor x, Tensor weight, Tensor? bias, Tensor? residual=None, "
       "str activation=\"none\", int candidate=0) -> Tensor");
+  library.def(
+      "pointwise_convolution.out(Tensor x, Tensor weight, Tensor? bias, Tensor? residual=None, "
+      "str activation=\"none\", int candidate=0, *, Tensor(a!) out) -> Tensor(a!)");
+
+  // activation(convolution(x) + residual + bias). Of the ways that cuDNN proposes to compute it, `candidate`
+  // counts from the one that it thinks best.
+  library.def(
+      "fused_convolution(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[2] stride, int[2] "
+      "padding, int[2] dilation, int groups, str activation=\"none\", int candidate=0) -> Tensor");
+  library.def(
+      "fused_convolution.out(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[2] stride, int[2] "
+      "padding, int[2] dilation, int groups, str activation=\"none\", int candidate=0, *, "
+      "Tensor(a!) out) -> Tensor(a!)");
 }
 
 }  // namespace

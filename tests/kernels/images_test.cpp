@@ -3,7 +3,11 @@
 #include <ATen/native/Pool.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
+#include "nimble/core/error.h"
 #include "nimble/kernels/depthwise_source.h"
+#include "nimble/kernels/into.h"
 #include "nimble/kernels/pooling_source.h"
 #include "nimble/kernels/references.h"
 #include "tests/kernels/host_device.h"
@@ -24,6 +28,33 @@ void expect_near(const at::Tensor& result, const at::Tensor& exact, const std::s
                                                           : 8e-3;
   EXPECT_EQ(result.sizes(), exact.sizes()) << what;
   EXPECT_TRUE(at::allclose(result.to(at::kDouble), exact, step, step)) << what;
+}
+
+// A slice of the channels of something larger that holds a number no result has, and whether it still does
+// everywhere else.
+struct Slice {
+  static constexpr double kUntouched = 12345;
+  at::Tensor whole, place;
+
+  Slice(at::IntArrayRef sizes, at::ScalarType type, std::int64_t before, std::int64_t behind)
+      : whole(at::full({sizes[0], before + sizes[1] + behind, sizes[2], sizes[3]}, kUntouched, type)
+                  .contiguous(kChannelsLast)),
+        place(whole.slice(1, before, before + sizes[1])) {}
+
+  bool nothing_else_changed() const {
+    const at::Tensor rest = at::cat(
+        {whole.slice(1, 0, place.storage_offset()), whole.slice(1, place.storage_offset() + place.size(1))},
+        1);
+    return at::equal(rest, at::full_like(rest, kUntouched));
+  }
+};
+
+TEST(IntoTest, AResultThatDoesNotFitIsRefused) {
+  at::Tensor wide = at::empty({2, 8}), whole_numbers = at::empty({2, 4}, at::kInt);
+  EXPECT_THROW(copy_into(wide, at::ones({2, 4})), InvalidInput);  // copy_ alone would broadcast
+  EXPECT_THROW(copy_into(whole_numbers, at::ones({2, 4})), InvalidInput);
+  at::Tensor half = wide.slice(1, 4);
+  EXPECT_TRUE(at::equal(copy_into(half, at::ones({2, 4})), at::ones({2, 4})));
 }
 
 struct Filter {
@@ -104,6 +135,42 @@ TEST(DepthwiseTest, ASliceOfChannelsIsReadInPlace) {
   }
 }
 
+TEST(DepthwiseTest, ASliceOfChannelsIsWrittenInPlace) {
+  for (const auto type : {at::kFloat, at::kHalf}) {
+    for (const auto& [channels, before, behind] :
+         std::vector<std::array<std::int64_t, 3>>{{8, 8, 16}, {8, 4, 4}, {8, 3, 1}, {11, 0, 5}}) {
+      const at::Tensor x = images({2, channels, 5, 5}, kChannelsLast, type),
+                       weight = at::randn({3, 3, 1, channels}).to(type).permute({3, 2, 0, 1});
+      const Slice slice({2, channels, 5, 5}, type, before, behind);
+      testing::run_on_host(depthwise_source({.x = ImageLayout(x),
+                                             .y = ImageLayout(slice.place),
+                                             .window = Window({3, 3}, {1}, {1}, {1}),
+                                             .weight_channel = weight.stride(0),
+                                             .weight_row = weight.stride(2),
+                                             .weight_column = weight.stride(3),
+                                             .weight_first = address_in_elements(weight),
+                                             .dtype = type,
+                                             .has_bias = false,
+                                             .before = "none",
+                                             .after = "relu"}),
+                           {x, weight, x, slice.place});
+      const auto d = [](const at::Tensor& tensor) { return tensor.to(at::kDouble); };
+      expect_near(slice.place,
+                  depthwise_convolution(d(x), d(weight), {}, {1, 1}, {1, 1}, {1, 1}, "none", "relu"),
+                  std::to_string(before));
+      EXPECT_TRUE(slice.nothing_else_changed()) << before;
+    }
+  }
+}
+
+TEST(ImageLayoutTest, WithoutMemoryASliceIsAsAlignedAsItsPlace) {
+  const at::Tensor whole =
+      at::empty({1, 24, 4, 4}, at::TensorOptions(at::kMeta).memory_format(kChannelsLast));
+  EXPECT_EQ(ImageLayout(whole.slice(1, 8, 16)).channel_vector(4), 4);
+  EXPECT_EQ(ImageLayout(whole.slice(1, 6, 14)).channel_vector(4), 2);
+  EXPECT_EQ(ImageLayout(whole.slice(1, 7, 15)).channel_vector(4), 1);
+}
+
 struct Pool {
   std::int64_t size, stride, padding;
   bool ceil_mode;
@@ -182,6 +249,24 @@ TEST(PoolingTest, AveragesCountWhatAtenCounts) {
         }
       }
     }
+  }
+}
+
+TEST(PoolingTest, ASliceOfChannelsIsWrittenInPlace) {
+  for (const auto& [channels, before, behind] :
+       std::vector<std::array<std::int64_t, 3>>{{8, 8, 16}, {8, 3, 1}, {11, 0, 5}}) {
+    const at::Tensor x = images({2, channels, 7, 7}, kChannelsLast);
+    const at::Tensor expected = max_pool2d(x, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, "none");
+    const Slice slice(expected.sizes(), at::kFloat, before, behind);
+    testing::run_on_host(pooling_source({.kind = Pooling::Kind::kMaximum,
+                                         .x = ImageLayout(x),
+                                         .y = ImageLayout(slice.place),
+                                         .window = Window({3}, {2}, {1}, {1}),
+                                         .dtype = at::kFloat,
+                                         .after = "none"}),
+                         {x, slice.place});
+    EXPECT_TRUE(at::equal(slice.place, expected)) << before;
+    EXPECT_TRUE(slice.nothing_else_changed()) << before;
   }
 }
 

@@ -121,6 +121,22 @@ TEST(PointwiseTest, AnyStridesAreRead) {
                {at::randn({1, 8, 6, 6}).contiguous(at::MemoryFormat::ChannelsLast), at::randn({1, 8, 6, 6})});
 }
 
+TEST(PointwiseTest, SlicesAreWrittenInPlaceAsWideAsTheyAreAligned) {
+  const Expression expression = parse_expression(kSumRelu);
+  const at::Tensor x = at::randn({1, 64, 64, 32}).contiguous(at::MemoryFormat::ChannelsLast);
+  const auto steps = evaluate_steps(expression, {without_memory(x), without_memory(x)});
+  for (const auto& [first, width] :
+       std::vector<std::pair<std::int64_t, std::string>>{{0, "4"}, {4, "4"}, {6, "2"}, {7, "1"}}) {
+    const at::Tensor whole = at::full({1, 80, 64, 32}, 12345.0f).contiguous(at::MemoryFormat::ChannelsLast);
+    const at::Tensor place = whole.slice(1, first, first + 64);
+    const KernelSource kernel = pointwise_source(expression, {x, x}, steps, {place});
+    testing::run_on_host(kernel, {x, x, place});
+    EXPECT_NE(kernel.text.find("Vector<float, " + width + "> r0"), std::string::npos) << first;
+    EXPECT_TRUE(at::equal(place, at::relu(x + x))) << first;
+    EXPECT_EQ((whole == 12345.0f).sum().item<std::int64_t>(), 16 * 64 * 32) << first;
+  }
+}
+
 TEST(PointwiseTest, OddSizesAndSingleElements) {
   for (const std::int64_t size : {1, 2, 3, 7, 63, 64, 65, 127, 1001}) {
     expect_equal(kSumRelu, {at::randn({size}), at::randn({size})});

@@ -6,34 +6,40 @@
 #include "nimble/kernels/cuda/images.h"
 #include "nimble/kernels/cuda/launch.h"
 #include "nimble/kernels/depthwise_source.h"
+#include "nimble/kernels/into.h"
 #include "nimble/kernels/references.h"
 
 namespace nimble::kernels {
 namespace {
 
-at::Tensor depthwise_convolution_cuda(const at::Tensor& x, const at::Tensor& weight,
-                                      const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
-                                      at::IntArrayRef padding, at::IntArrayRef dilation,
-                                      std::string_view before, std::string_view after) {
+bool has_kernel(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   const bool one_type = weight.scalar_type() == x.scalar_type() &&
                         (!bias || (bias->scalar_type() == x.scalar_type() && bias->is_contiguous()));
   const bool one_filter_each = weight.dim() == 4 && weight.size(0) == x.size(1) && weight.size(1) == 1;
-  if (!is_image_batch(x) || !one_type || !one_filter_each) {
-    return depthwise_convolution(x, weight, bias, stride, padding, dilation, before, after);
-  }
-  const auto guard = on_device_of(x);
-  const Window window(weight.sizes().slice(2), stride, padding, dilation);
+  return is_image_batch(x) && one_type && one_filter_each;
+}
+
+std::array<std::int64_t, 4> result_sizes(const at::Tensor& x, const Window& w) {
   const auto steps = [](std::int64_t size, std::int64_t pad, std::int64_t reach, std::int64_t stride) {
     return (size + 2 * pad - reach) / stride + 1;
   };
-  at::Tensor y =
-      empty_image_batch(x, x.size(1),
-                        steps(x.size(2), window.padding_height,
-                              (window.height - 1) * window.dilation_height + 1, window.stride_height),
-                        steps(x.size(3), window.padding_width, (window.width - 1) * window.dilation_width + 1,
-                              window.stride_width));
+  return {x.size(0), x.size(1),
+          steps(x.size(2), w.padding_height, (w.height - 1) * w.dilation_height + 1, w.stride_height),
+          steps(x.size(3), w.padding_width, (w.width - 1) * w.dilation_width + 1, w.stride_width)};
+}
+
+at::Tensor& depthwise_convolution_out_cuda(const at::Tensor& x, const at::Tensor& weight,
+                                           const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
+                                           at::IntArrayRef padding, at::IntArrayRef dilation,
+                                           std::string_view before, std::string_view after, at::Tensor& out) {
+  if (!has_kernel(x, weight, bias)) {
+    return Into<depthwise_convolution>::call(x, weight, bias, stride, padding, dilation, before, after, out);
+  }
+  const auto guard = on_device_of(x);
+  const Window window(weight.sizes().slice(2), stride, padding, dilation);
+  expect_fits(out, result_sizes(x, window), x.scalar_type());
   const Depthwise convolution{.x = ImageLayout(x),
-                              .y = ImageLayout(y),
+                              .y = ImageLayout(out),
                               .window = window,
                               .weight_channel = weight.stride(0),
                               .weight_row = weight.stride(2),
@@ -44,18 +50,32 @@ at::Tensor depthwise_convolution_cuda(const at::Tensor& x, const at::Tensor& wei
                               .before = before,
                               .after = after};
   const std::array<void*, 4> pointers = {address_of(x), address_of(weight),
-                                         bias ? address_of(*bias) : nullptr, address_of(y)};
+                                         bias ? address_of(*bias) : nullptr, address_of(out)};
   launch(depthwise_source(convolution), pointers);
-  return y;
+  return out;
+}
+
+at::Tensor depthwise_convolution_cuda(const at::Tensor& x, const at::Tensor& weight,
+                                      const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
+                                      at::IntArrayRef padding, at::IntArrayRef dilation,
+                                      std::string_view before, std::string_view after) {
+  if (!has_kernel(x, weight, bias)) {
+    return depthwise_convolution(x, weight, bias, stride, padding, dilation, before, after);
+  }
+  at::Tensor y =
+      empty_image_batch(x, result_sizes(x, Window(weight.sizes().slice(2), stride, padding, dilation)));
+  return depthwise_convolution_out_cuda(x, weight, bias, stride, padding, dilation, before, after, y);
 }
 
 TORCH_LIBRARY_IMPL(nimble, CUDA, library) {
   library.impl("depthwise_convolution", depthwise_convolution_cuda);
+  library.impl("depthwise_convolution.out", depthwise_convolution_out_cuda);
 }
 
 // Without memory they tell shapes, and which kernels they need.
 TORCH_LIBRARY_IMPL(nimble, Meta, library) {
   library.impl("depthwise_convolution", depthwise_convolution_cuda);
+  library.impl("depthwise_convolution.out", depthwise_convolution_out_cuda);
 }
 
 }  // namespace

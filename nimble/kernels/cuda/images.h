@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <optional>
+
 namespace nimble::kernels {
 
 // Whether our kernels for images handle this tensor: four dimensions, a floating type of up to 32 bits, not
@@ -13,7 +15,10 @@ bool is_image_batch(const at::Tensor& x);
 c10::cuda::OptionalCUDAGuard on_device_of(const at::Tensor& x);
 
 // A result for `x`, as ATen would lay it out: channels_last where x is, contiguous otherwise.
-at::Tensor empty_image_batch(const at::Tensor& x, std::int64_t channels, std::int64_t height,
-                             std::int64_t width);
+at::Tensor empty_image_batch(const at::Tensor& x, at::IntArrayRef sizes);
+
+// How far apart the pixels of [images, channels, height, width] lie, where all lie evenly apart and their
+// channels are neighbours.
+std::optional<std::int64_t> pixel_step(const at::Tensor& x);
 
 }  // namespace nimble::kernels

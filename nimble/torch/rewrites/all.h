@@ -5,6 +5,7 @@
 namespace nimble {
 
 // Each is described where it is defined, in the file of its name.
+extern const Rewrite kCatByAddress;
 extern const Rewrite kChannelsLast;
 extern const Rewrite kCommonSubexpressions;
 extern const Rewrite kFoldBatchNorm;

@@ -1,5 +1,6 @@
 #include "nimble/torch/rewrites/check_program.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "nimble/core/error.h"
@@ -11,12 +12,7 @@ namespace {
 class Check {
  public:
   Check(const Program& program, std::string_view rewrite)
-      : program_(program), rewrite_(rewrite), filled_(program.buffers.size()) {
-    for (std::size_t b = 0; b < filled_.size(); ++b) {
-      const BufferKind kind = program.buffers[b].kind;
-      filled_[b] = kind != BufferKind::kInternal && kind != BufferKind::kScratch;
-    }
-  }
+      : program_(program), rewrite_(rewrite), written_(program.buffers.size()) {}
 
   void tasks() {
     for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) {
@@ -27,12 +23,12 @@ class Check {
         place(ref, name);
         bool also_written = false;
         for (const TensorRef& written : task.writes) also_written |= written.buffer == ref.buffer;
-        if (!filled_[ref.buffer.index()] && !also_written && ref.numel() > 0)
+        if (!also_written && !is_filled(ref))
           fail(name + " reads " + to_string(ref) + " before anything was written there");
       }
       for (const TensorRef& ref : task.writes) {
         place(ref, name);
-        filled_[ref.buffer.index()] = true;
+        written_[ref.buffer.index()].push_back(ref);
       }
     }
   }
@@ -43,8 +39,7 @@ class Check {
       const TensorRef& now = program_.outputs[i].ref;
       const TensorRef& then = before.outputs[i].ref;
       place(now, "result " + std::to_string(i));
-      if (!filled_[now.buffer.index()] && now.numel() > 0)
-        fail("result " + std::to_string(i) + " is never made");
+      if (!is_filled(now)) fail("result " + std::to_string(i) + " is never made");
       if (now.sizes != then.sizes || now.strides != then.strides || now.dtype != then.dtype)
         fail("result " + std::to_string(i) + " is " + to_string(now) + " instead of " + to_string(then));
     }
@@ -54,6 +49,30 @@ class Check {
   [[noreturn]] void fail(const std::string& why) const {
     throw Error("[nimble::rewrite] " + std::string(rewrite_) +
                 " made a program that cannot be right: " + why);
+  }
+
+  // Whether enough was written to it to fill it, by one task or slice by slice. What is wrong by more than a
+  // count shows when the program runs.
+  bool is_filled(const TensorRef& ref) const {
+    const BufferKind kind = program_.buffer(ref.buffer).kind;
+    if (kind != BufferKind::kInternal && kind != BufferKind::kScratch) return true;
+    const std::uint64_t wanted = bytes_of(ref);
+    std::uint64_t found = 0;
+    for (const TensorRef& written : written_[ref.buffer.index()]) {
+      if (found >= wanted) break;
+      if (may_overlap(written, ref)) found += bytes_of(written);
+    }
+    return found >= wanted;
+  }
+
+  // An element that is looked at many times counts once.
+  static std::uint64_t bytes_of(const TensorRef& ref) {
+    std::uint64_t bytes = c10::elementSize(ref.dtype);
+    for (std::size_t d = 0; d < ref.sizes.size(); ++d) {
+      if (ref.strides[d] != 0 || ref.sizes[d] == 0) bytes *= static_cast<std::uint64_t>(ref.sizes[d]);
+    }
+    const ByteRange range = byte_range(ref);
+    return std::min(bytes, range.end - range.begin);
   }
 
   void signature(const Task& task, const std::string& name) const {
@@ -83,7 +102,7 @@ class Check {
 
   const Program& program_;
   std::string_view rewrite_;
-  std::vector<bool> filled_;  // by buffer
+  std::vector<std::vector<TensorRef>> written_;  // by buffer
 };
 
 }  // namespace

@@ -8,7 +8,9 @@ namespace nimble {
 namespace {
 
 at::Tensor without_memory(const TensorRef& ref) {
-  return at::empty_strided(ref.sizes, ref.strides, at::TensorOptions(at::kMeta).dtype(ref.dtype));
+  const auto elements = static_cast<std::int64_t>(byte_range(ref).end / c10::elementSize(ref.dtype));
+  return at::empty({elements}, at::TensorOptions(at::kMeta).dtype(ref.dtype))
+      .as_strided(ref.sizes, ref.strides, ref.offset);
 }
 
 c10::IValue without_memory(const Operand& operand) {

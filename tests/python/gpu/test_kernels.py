@@ -360,3 +360,143 @@ def test_empty_batches_and_unusual_types_go_to_aten():
     weight = torch.randn(8, 1, 3, 3, device="cuda", dtype=torch.float64)
     result = ops.depthwise_convolution(x, weight, None, [1, 1], [1, 1], [1, 1])
     assert torch.allclose(result, torch.conv2d(x, weight, None, 1, 1, groups=8))
+
+
+# Into slices of something larger
+
+UNTOUCHED = 123.0
+# How many channels lie before and behind a slice: aligned for the widest loads, for narrower ones, for none.
+SLICES = [(0, 16), (16, 16), (8, 4), (4, 0), (3, 5)]
+
+
+def check_out(op, arguments: tuple, dtype: torch.dtype, *, exact_bits: bool = True) -> None:
+    """What `out` gets is what the operator returns, and nothing around it changes."""
+    dense = op(*arguments)
+    dense = dense[0] if isinstance(dense, list) else dense
+    images, channels, height, width = dense.shape
+    for before, behind in SLICES:
+        whole = torch.full(
+            (images, before + channels + behind, height, width), UNTOUCHED, device="cuda", dtype=dtype
+        ).contiguous(memory_format=torch.channels_last)
+        place = whole[:, before : before + channels]
+        returned = op.out(*arguments, out=place)
+        assert returned.data_ptr() == place.data_ptr()
+        if exact_bits:
+            assert torch.equal(place, dense), (before, behind)
+        else:  # a library may choose another way for a slice
+            assert error_of(place, dense.double()) <= max(8 * torch.finfo(dtype).eps, 2e-3)
+        assert (whole[:, :before] == UNTOUCHED).all() and (whole[:, before + channels :] == UNTOUCHED).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 9, 10), (1, 11, 7, 7), (1, 64, 56, 56), (1, 8, 1, 1)], ids=str)
+def test_every_operator_writes_into_slices(dtype, shape):
+    x, y = (random(*shape, dtype=dtype, memory_format=torch.channels_last) for _ in range(2))
+    channels = shape[1]
+    depthwise = random(3, 3, 1, channels, dtype=dtype).permute(3, 2, 0, 1)
+    check_out(ops.pointwise, ([x, y], SUM_RELU), dtype)
+    check_out(ops.depthwise_convolution, (x, depthwise, None, [1, 1], [1, 1], [1, 1], "relu", "none"), dtype)
+    check_out(ops.max_pool2d, (x, [3, 3], [1, 1], [1, 1], [1, 1], False), dtype)
+    check_out(ops.avg_pool2d, (x, [3, 3], [1, 1], [1, 1], False, False), dtype)
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "silu"])
+@pytest.mark.parametrize("out", [32, 22, 11])
+def test_products_are_written_into_slices(dtype, activation, out):
+    x = random(1, 32, 14, 14, dtype=dtype, memory_format=torch.channels_last)
+    weight, bias = random(out, 32, 1, 1, dtype=dtype) / 6, random(out, dtype=dtype)
+    residual = random(1, out, 14, 14, dtype=dtype, memory_format=torch.channels_last)
+    for added in (None, residual):
+        check_out(ops.pointwise_convolution, (x, weight, bias, added, activation), dtype, exact_bits=False)
+
+
+def test_a_slice_is_added_to_a_product_where_it_lies(dtype):
+    x = random(1, 32, 14, 14, dtype=dtype, memory_format=torch.channels_last)
+    whole = random(1, 48, 14, 14, dtype=dtype, memory_format=torch.channels_last)
+    weight = random(16, 32, 1, 1, dtype=dtype) / 6
+    for first in (0, 16, 8, 3):
+        residual = whole[:, first : first + 16]
+        result = ops.pointwise_convolution(x, weight, None, residual, "relu")
+        dense = ops.pointwise_convolution(
+            x, weight, None, residual.contiguous(memory_format=torch.channels_last), "relu"
+        )
+        assert error_of(result, dense.double()) <= max(8 * torch.finfo(dtype).eps, 2e-3)
+
+
+def test_what_does_not_fit_is_refused():
+    x = random(1, 8, 6, 6, dtype=torch.float32)
+    with pytest.raises(RuntimeError, match="does not fit into a tensor of shape"):
+        ops.max_pool2d.out(x, [2, 2], [2, 2], [0, 0], [1, 1], False, out=torch.empty_like(x))
+
+
+# cuDNN's graphs
+
+CONVOLUTIONS = [  # input, output channels, size, stride, padding, groups
+    ((1, 64, 28, 28), 96, 3, 1, 1, 1),
+    ((2, 16, 15, 14), 24, 3, 2, 1, 1),
+    ((1, 48, 14, 14), 64, 1, 2, 0, 1),
+    ((1, 32, 17, 17), 32, 3, 1, 1, 4),
+    ((1, 11, 9, 9), 13, 5, 1, 2, 1),
+]
+
+
+@pytest.mark.parametrize("tf32", [True, False], ids=["tf32", "ieee"])
+@pytest.mark.parametrize("activation", ["none", "relu", "relu6", "silu", "sigmoid", "gelu", "hardswish"])
+@pytest.mark.parametrize("with_bias,with_residual", [(True, False), (True, True), (False, False)])
+@pytest.mark.parametrize("convolution", CONVOLUTIONS, ids=str)
+def test_fused_convolution(dtype, memory_format, tf32, activation, with_bias, with_residual, convolution):
+    shape, out, size, stride, padding, groups = convolution
+    x = random(*shape, dtype=dtype, memory_format=memory_format)
+    weight = random(out, shape[1] // groups, size, size, dtype=dtype) / (size * shape[1] ** 0.5)
+    bias = random(out, dtype=dtype) if with_bias else None
+    geometry = ([stride] * 2, [padding] * 2, [1, 1], groups)
+
+    def convolve(x, weight, bias, residual):
+        y = torch.conv2d(x, weight, bias, *geometry)
+        return activated(y if residual is None else y + residual, activation)
+
+    residual = torch.randn_like(convolve(x, weight, bias, None)) if with_residual else None
+    exact = convolve(*(None if t is None else t.double() for t in (x, weight, bias, residual)))
+    with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=tf32):
+        eager = convolve(x, weight, bias, residual)
+        result = ops.fused_convolution(x, weight, bias, residual, *geometry, activation)
+    if tf32 and dtype == torch.float32:
+        assert error_of(result, exact) <= max(2 * error_of(eager, exact), 2e-3)
+    else:
+        assert_no_worse_than_eager(result, eager, exact, dtype)
+
+
+@pytest.mark.parametrize("convolution", CONVOLUTIONS, ids=str)
+def test_fused_convolutions_are_written_into_slices(dtype, convolution):
+    shape, out, size, stride, padding, groups = convolution
+    x = random(*shape, dtype=dtype, memory_format=torch.channels_last)
+    weight = random(out, shape[1] // groups, size, size, dtype=dtype) / (size * shape[1] ** 0.5)
+    arguments = (
+        x,
+        weight,
+        random(out, dtype=dtype),
+        None,
+        [stride] * 2,
+        [padding] * 2,
+        [1, 1],
+        groups,
+        "relu",
+    )
+    check_out(ops.fused_convolution, arguments, dtype, exact_bits=False)
+
+
+def test_every_candidate_of_a_convolution_is_right(dtype):
+    x = random(1, 64, 28, 28, dtype=dtype, memory_format=torch.channels_last)
+    weight, bias = random(96, 64, 3, 3, dtype=dtype) / 24, random(96, dtype=dtype)
+    exact = torch.relu(torch.conv2d(x.double(), weight.double(), bias.double(), 1, 1))
+    tried = 0
+    for candidate in range(100):
+        try:
+            result = ops.fused_convolution(
+                x, weight, bias, None, [1, 1], [1, 1], [1, 1], 1, "relu", candidate
+            )
+        except RuntimeError as error:
+            assert "there is no number" in str(error)
+            break
+        tried += 1
+        assert error_of(result, exact) <= max(8 * torch.finfo(dtype).eps, 2e-3)
+    assert tried > 1

@@ -21,6 +21,7 @@ REWRITES = [
     "pooling",
     "linear_activation",
     "fuse_pointwise",
+    "cat_by_address",
 ]
 
 
@@ -49,6 +50,16 @@ def test_every_rewrite_together(name, dtype):
     fast = nimble.compile(model, strict=True, rewrites="default").prepare(x)
     plain = nimble.compile(model, strict=True, rewrites="none").prepare(x)
     assert fast.stats["tasks"] < 0.75 * plain.stats["tasks"], fast.explain()
+    assert_no_worse_than_eager(model, fast, torch.randn_like(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["inception_v3", "googlenet", "nasnet_a_mobile"])
+def test_concatenations_run_nothing(name, dtype):
+    model, x = on_gpu(name, dtype)
+    fast = nimble.compile(model, strict=True, rewrites="default").prepare(x)
+    [part] = fast._nimble._document((), {})["parts"]
+    assert not [task for task in part["tasks"] if task["name"].startswith("cat#")], fast.explain()
     assert_no_worse_than_eager(model, fast, torch.randn_like(x))
 
 

@@ -5,9 +5,9 @@
 //   %2 = add(%1, %9)                 ──▶   %3 = cudnn_convolution_add_relu(%0, w, %9, b, …)
 //   %3 = relu(%2)
 //
-// Which call is fastest differs from one convolution to the next, so each is measured: cuDNN's fused ones, a
-// matrix product for a filter of one pixel, our own kernel for one filter to a channel, or a plain
-// convolution followed by one generated kernel for all that is pointwise.
+// Which call is fastest differs from one convolution to the next, so each is measured: cuDNN's fused ones (by
+// its graphs, or as PyTorch calls it), a matrix product for a filter of one pixel, our own kernel for one
+// filter to a channel, or a plain convolution followed by one generated kernel for all that is pointwise.
 
 #include <ATen/ATen.h>
 
@@ -186,6 +186,10 @@ class Fuse {
     if (c.is_depthwise()) return {depthwise(site)};
     std::vector<Way> ways;
     const bool has_epilogue = c.bias || site.added || site.after != "none";
+    if (context_.measure && has_cudnn_graphs()) {
+      constexpr std::int64_t kProposals = 2;
+      for (std::int64_t n = 0; n < kProposals; ++n) ways.push_back(cudnn_graph(site, n));
+    }
     if (site.after == "relu" && context_.device.is_cuda()) ways.push_back(cudnn(site));
     if (c.is_matrix_product() && is_channels_last(c.x)) {
       constexpr std::int64_t kProposals = 4;
@@ -214,6 +218,23 @@ class Fuse {
             .calls = {{op,
                        {c.x, weight, optional_ref(c.bias), c10::IValue(c.stride), c10::IValue(c.padding),
                         c10::IValue(c.dilation), c10::IValue(site.before), c10::IValue(site.after)},
+                       {result_of(site)}}}};
+  }
+
+  bool has_cudnn_graphs() const {
+    static const auto op = find_operator("nimble::fused_convolution");
+    return context_.device.is_cuda() && op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+  }
+
+  Way cudnn_graph(const Site& site, std::int64_t proposal) {
+    static const auto op = find_operator("nimble::fused_convolution");
+    const ImageConvolution& c = site.convolution;
+    return {.name = "fused_convolution " + std::to_string(proposal),
+            .prepare = {},
+            .calls = {{op,
+                       {c.x, c.weight, optional_ref(c.bias), optional_ref(site.added), c10::IValue(c.stride),
+                        c10::IValue(c.padding), c10::IValue(c.dilation), c10::IValue(c.groups),
+                        c10::IValue(site.after), c10::IValue(proposal)},
                        {result_of(site)}}}};
   }
 

@@ -1,0 +1,247 @@
+// A concatenation runs nothing: who makes a part writes it straight into its place of the whole.
+//
+//   %2 = nimble::max_pool2d(%0, …)         %4 = nimble::max_pool2d(%0, …, out = %4[:, :8])
+//   %3 = nimble::pointwise(%1, …)    ──▶   %4 = nimble::pointwise(%1, …, out = %4[:, 8:])
+//   %4 = cat(%2, %3)
+//
+// A part whose maker cannot do that is copied into its place, if there is time for the copy while a later
+// part is being made. Whoever else reads a part reads the slice, and must be able to do so without a copy.
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "nimble/torch/operator_facts.h"
+#include "nimble/torch/rewrites/all.h"
+#include "nimble/torch/rewrites/cuda/sites.h"
+#include "nimble/torch/rewrites/cuda/slices.h"
+#include "nimble/torch/rewrites/edit.h"
+#include "nimble/torch/rewrites/faster_of.h"
+
+namespace nimble {
+namespace {
+
+bool joins(const Task& task) {
+  return (is_call_of(task, "aten::cat") || is_call_of(task, "aten::stack")) && task.arguments.size() == 2;
+}
+
+const TensorRefList& parts_of(const Task& cat) { return std::get<TensorRefList>(cat.arguments[0]); }
+
+struct Copy {
+  TensorRef from, to;
+};
+
+// What becomes of a concatenation, and of those that it is made of.
+struct Plan {
+  std::vector<TaskId> gone;
+  std::map<TaskId, TensorRef> writers;         // by task: where it shall write to
+  std::map<BufferId, TensorRef> slice_of;      // by part: where it is found from now on
+  std::map<TaskId, std::vector<Copy>> copies;  // by the concatenation in whose place they are made
+
+  void add(Plan other) {
+    gone.insert(gone.end(), other.gone.begin(), other.gone.end());
+    writers.merge(other.writers);
+    slice_of.merge(other.slice_of);
+    copies.merge(other.copies);
+  }
+};
+
+class ByAddress {
+ public:
+  ByAddress(const Program& program, const RewriteContext& context)
+      : program_(program),
+        measures_(context.measure != nullptr),
+        uses_(program),
+        depth_(depths(program)),
+        edit_(program),
+        chooser_(context) {}
+
+  Rewritten run() {
+    Rewritten result{.program = {}};
+    // From the last to the first: a concatenation of concatenations takes those in.
+    for (auto i = static_cast<std::uint32_t>(program_.tasks.size()); i-- > 0;) {
+      const TaskId cat{i};
+      if (!joins(program_.task(cat)) || gone_.contains(cat)) continue;
+      const TensorRef& whole = first_result(program_.task(cat));
+      if (program_.buffer(whole.buffer).kind != BufferKind::kInternal || !is_written_once(whole)) continue;
+      auto plan = plan_for(cat, whole);
+      if (!plan || !is_faster(*plan)) continue;
+      result.sites.push_back(site_of(cat, *plan));
+      gone_.insert(plan->gone.begin(), plan->gone.end());
+      plan_.add(*std::move(plan));
+    }
+    std::reverse(result.sites.begin(), result.sites.end());
+    make_changes();
+    result.program = std::move(edit_).finish();
+    return result;
+  }
+
+ private:
+  bool is_written_once(const TensorRef& ref) const { return uses_.writers(ref.buffer).size() == 1; }
+
+  // How the parts of `cat` get into `whole`, which is its result or a slice of something larger.
+  std::optional<Plan> plan_for(TaskId cat, const TensorRef& whole) const {
+    const auto& parts = parts_of(program_.task(cat)).refs;
+    const auto places = slices_for(program_.task(cat), whole);
+    if (!places) return {};
+    Plan plan{.gone = {cat}, .writers = {}, .slice_of = {}, .copies = {}};
+    std::vector<Copy> copies;
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const TensorRef& part = *parts[p];
+      const TensorRef& place = (*places)[p];
+      auto written = plan_to_write(part, place, cat);
+      if (written) {
+        plan.add(*std::move(written));
+        plan.slice_of.emplace(part.buffer, place);
+      } else {
+        copies.push_back({part, place});
+      }
+    }
+    // The copies must be few, and done before the last part is there anyway.
+    if (copies.size() > plan.writers.size()) return {};
+    std::size_t latest = 0;
+    for (const auto& [writer, place] : plan.writers) latest = std::max(latest, depth_[writer.index()]);
+    for (const Copy& copy : copies) {
+      if (uses_.is_weight(copy.from)) continue;  // is there before anything runs
+      for (const TaskId writer : uses_.writers(copy.from.buffer)) {
+        if (depth_[writer.index()] >= latest) return {};
+      }
+    }
+    if (!copies.empty()) plan.copies.emplace(cat, std::move(copies));
+    return plan;
+  }
+
+  // How a part gets into its place without a copy.
+  std::optional<Plan> plan_to_write(const TensorRef& part, const TensorRef& place, TaskId cat) const {
+    // One that depends on weights alone is made once, and cannot be if it is a part of something else.
+    if (!uses_.is_private(part.buffer) || !is_written_once(part) || uses_.is_weight(part)) return {};
+    const TaskId maker = uses_.writers(part.buffer)[0];
+    if (!is_only_result(program_.task(maker), part) || program_.task(maker).part != program_.task(cat).part)
+      return {};
+    if (!same_order(part, place) || !is_rows(place) || !others_read_slices(part, cat)) return {};
+    if (joins(program_.task(maker))) return plan_for(maker, place);
+    if (!out_form(program_.task(maker), program_.buffer(part.buffer).device)) return {};
+    return Plan{.gone = {}, .writers = {{maker, place}}, .slice_of = {}, .copies = {}};
+  }
+
+  bool others_read_slices(const TensorRef& part, TaskId cat) const {
+    std::size_t taken = 0;
+    for (const TaskId reader : uses_.readers(part.buffer)) {
+      const Task& task = program_.task(reader);
+      for (const TensorRef& ref : task.reads) {
+        if (ref.buffer != part.buffer) continue;
+        if (!(ref == part)) return false;
+        taken += reader == cat ? 1 : 0;
+      }
+      if (reader != cat && !reads_slices(task)) return false;
+    }
+    return taken == 1;
+  }
+
+  // Measured without the copies, which are made beside other work. Also settles how each writer does it.
+  bool is_faster(const Plan& plan) {
+    if (!measures_) return true;
+    std::vector<Task> by_address, as_it_is;
+    for (const auto& [writer, place] : plan.writers) {
+      by_address.push_back(chosen_writer(writer, place));
+      as_it_is.push_back(program_.task(writer));
+    }
+    for (const TaskId cat : plan.gone) as_it_is.push_back(program_.task(cat));
+    const std::vector<std::vector<Task>> candidates = {as_it_is, by_address};
+    return chooser_.faster_of(edit_.buffers(), candidates, /*clearly=*/1.0) == 1;
+  }
+
+  // What a library thinks best for a result of its own need not be best for a slice.
+  Task chosen_writer(TaskId writer, const TensorRef& place) {
+    constexpr std::int64_t kProposals = 3;
+    std::vector<std::vector<Task>> candidates = {{writer_task(writer, place)}};
+    const auto argument = argument_named(candidates[0][0].op, "candidate");
+    if (!argument) return candidates[0][0];
+    for (std::int64_t n = 0; n < kProposals; ++n) {
+      Task task = candidates[0][0];
+      task.arguments[*argument] = c10::IValue(n);
+      candidates.push_back({std::move(task)});
+    }
+    Task best = candidates[chooser_.faster_of(edit_.buffers(), candidates)][0];
+    proposal_[writer] = value_argument(best, *argument).toInt();
+    return best;
+  }
+
+  Task writer_task(TaskId writer, const TensorRef& place) const {
+    const Task& task = program_.task(writer);
+    const auto op = *out_form(task, program_.buffer(place.buffer).device);
+    std::vector<Operand> arguments = task.arguments;
+    arguments.emplace_back(place);
+    if (const auto proposal = proposal_.find(writer); proposal != proposal_.end()) {
+      arguments[*argument_named(op, "candidate")] = c10::IValue(proposal->second);
+    }
+    return edit_.make_task(writer, op, std::move(arguments), {place});
+  }
+
+  std::string site_of(TaskId cat, const Plan& plan) const {
+    std::size_t copied = 0;
+    for (const auto& [at, copies] : plan.copies) copied += copies.size();
+    return task_name(program_, cat) + ": " + std::to_string(plan.writers.size()) + " parts written in place" +
+           (copied ? ", " + std::to_string(copied) + " copied" : "");
+  }
+
+  void make_changes() {
+    static const auto copy = find_operator("aten::copy_");
+    for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) {
+      const TaskId id{i};
+      if (gone_.contains(id)) {
+        edit_.drop(id);
+        for (const Copy& c : plan_.copies[id]) {
+          edit_.insert(id, copy, {c.to, moved(c.from), c10::IValue(false)}, {c.to});
+        }
+        continue;
+      }
+      const auto writer = plan_.writers.find(id);
+      const Task task = writer == plan_.writers.end() ? program_.task(id) : writer_task(id, writer->second);
+      const bool reads_moved = std::any_of(task.reads.begin(), task.reads.end(), [&](const TensorRef& ref) {
+        return plan_.slice_of.contains(ref.buffer);
+      });
+      if (writer == plan_.writers.end() && !reads_moved) continue;
+      edit_.replace(id, task.op, moved(task.arguments), task.results);
+    }
+  }
+
+  TensorRef moved(const TensorRef& ref) const {
+    const auto found = plan_.slice_of.find(ref.buffer);
+    return found == plan_.slice_of.end() ? ref : found->second;
+  }
+  std::vector<Operand> moved(std::vector<Operand> operands) const {
+    for (Operand& operand : operands) {
+      if (auto* ref = std::get_if<TensorRef>(&operand)) *ref = moved(*ref);
+      if (auto* list = std::get_if<TensorRefList>(&operand)) {
+        for (auto& element : list->refs)
+          if (element) element = moved(*element);
+      }
+    }
+    return operands;
+  }
+
+  const Program& program_;
+  bool measures_;
+  Uses uses_;
+  std::vector<std::size_t> depth_;
+  Edit edit_;
+  Chooser chooser_;
+  Plan plan_;  // of all concatenations that vanish
+  std::set<TaskId> gone_;
+  std::map<TaskId, std::int64_t> proposal_;  // by writer: which of a library's proposals it shall take
+};
+
+Rewritten apply(Program program, const RewriteContext& context) { return ByAddress(program, context).run(); }
+
+}  // namespace
+
+const Rewrite kCatByAddress{
+    .name = "cat_by_address",
+    .summary = "parts of a concatenation are written straight into their places of the whole",
+    .on_cpu = false,
+    .apply = apply};
+
+}  // namespace nimble
