@@ -14,12 +14,19 @@ at::Tensor wide(const at::Tensor& tensor) {
   return (tensor.is_complex() ? at::view_as_real(tensor) : tensor).to(at::kDouble);
 }
 
+struct Distance {
+  double mean = 0;  // root of the mean square
+  double largest = 0;
+};
+
 // A value that is no number must be none in both.
-double distance(const at::Tensor& a, const at::Tensor& b) {
-  if (a.numel() == 0) return 0;
+Distance distance(const at::Tensor& a, const at::Tensor& b) {
+  if (a.numel() == 0) return {};
   const at::Tensor left = wide(a), right = wide(b);
-  if (!at::equal(left.isfinite(), right.isfinite())) return std::numeric_limits<double>::infinity();
-  return (left - right).nan_to_num(0.0, 0.0, 0.0).abs().max().item<double>();
+  constexpr double kFar = std::numeric_limits<double>::infinity();
+  if (!at::equal(left.isfinite(), right.isfinite())) return {kFar, kFar};
+  const at::Tensor apart = (left - right).nan_to_num(0.0, 0.0, 0.0);
+  return {apart.square().mean().sqrt().item<double>(), apart.abs().max().item<double>()};
 }
 
 double largest(const at::Tensor& tensor) {
@@ -47,12 +54,15 @@ bool Tolerance::allows(std::size_t n, const at::Tensor& replayed, const at::Tens
   const at::NoGradGuard no_grad;
   if (!eager.is_floating_point() && !eager.is_complex()) return false;
   const double magnitude = largest(eager);
-  if (relative_) return distance(replayed, eager) <= *relative_ * magnitude;
+  if (relative_) return distance(replayed, eager).largest <= *relative_ * magnitude;
   const at::ScalarType type = eager.scalar_type();
   const bool by_reference = (coarse_ || c10::isReducedFloatingType(type)) && n < reference_.size();
-  if (!by_reference) return distance(replayed, eager) <= by_type(type, coarse_) * magnitude;
-  constexpr double kTimes = 2, kLeast = 1e-5;
-  return distance(replayed, reference_[n]) <= kTimes * distance(eager, reference_[n]) + kLeast * magnitude;
+  if (!by_reference) return distance(replayed, eager).largest <= by_type(type, coarse_) * magnitude;
+  // The largest of many errors is a matter of luck, twice as large at times where all in all they are not.
+  constexpr double kTimes = 2, kTimesLargest = 4, kLeast = 1e-5;
+  const Distance ours = distance(replayed, reference_[n]), theirs = distance(eager, reference_[n]);
+  return ours.mean <= kTimes * theirs.mean + kLeast * magnitude &&
+         ours.largest <= kTimesLargest * theirs.largest + kLeast * magnitude;
 }
 
 Tolerance tolerance_for(const Program& program, std::span<const at::Tensor> inputs,

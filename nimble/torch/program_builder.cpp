@@ -247,6 +247,7 @@ ProgramBuilder::Call ProgramBuilder::before(const c10::OperatorHandle& op, const
               true);
       }
       call.arguments.push_back(argument_operand(value));
+      for_each_tensor(value, [&](const at::Tensor& tensor) { see_leaf(tensor); });
       for_each_ref(call.arguments.back(), [&](const TensorRef& ref) {
         call.constant = call.constant && constant_[ref.buffer.index()];
       });
@@ -325,12 +326,16 @@ void ProgramBuilder::begin_part() {
 
 std::vector<at::Tensor> ProgramBuilder::leaves() const {
   std::vector<at::Tensor> leaves;
-  for (const Buffer& buffer : program_.buffers) {
-    if (buffer.kind == BufferKind::kExternal && buffer.outside.requires_grad() && buffer.outside.is_leaf()) {
-      leaves.push_back(buffer.outside);
-    }
-  }
+  std::copy_if(leaves_.begin(), leaves_.end(), std::back_inserter(leaves),
+               [](const at::Tensor& leaf) { return leaf.requires_grad() && leaf.is_leaf(); });
   return leaves;
+}
+
+void ProgramBuilder::see_leaf(const at::Tensor& tensor) {
+  if (!tensor.requires_grad() || !tensor.is_leaf()) return;
+  const auto found = tracked_.find(storage_of(tensor));
+  if (found == tracked_.end() || program_.buffer(found->second.buffer).kind != BufferKind::kExternal) return;
+  if (seen_leaves_.insert(tensor.unsafeGetTensorImpl()).second) leaves_.push_back(tensor);
 }
 
 void ProgramBuilder::keep_before(const Call& call) {

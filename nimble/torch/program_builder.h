@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "nimble/torch/autograd_trace.h"
@@ -112,6 +113,7 @@ class ProgramBuilder {
   // The buffer of a tensor that a call returned, and whether that call made it.
   std::pair<BufferId, bool> result_buffer(const at::Tensor& tensor, bool constant, Observer& observer);
   Operand argument_operand(const c10::IValue& value);
+  void see_leaf(const at::Tensor& tensor);
 
   struct Call;  // what is known before an operator runs
   Call before(const c10::OperatorHandle& op, const torch::jit::Stack& stack, std::string where);
@@ -134,6 +136,9 @@ class ProgramBuilder {
   std::size_t steps_ = 0;
   bool in_step_ = false;
   std::vector<std::vector<LeafGradient>> gradients_at_pauses_;
+  // Several may share a storage, and with tensors that autograd knows nothing of (cuDNN's flat weights).
+  std::vector<at::Tensor> leaves_;
+  std::unordered_set<const c10::TensorImpl*> seen_leaves_;
   std::unordered_map<const c10::StorageImpl*, Tracked> tracked_;
   std::vector<bool> constant_;    // by buffer: nothing but constants went into it so far
   std::vector<at::Tensor> held_;  // by buffer: keeps what may fold to a constant alive

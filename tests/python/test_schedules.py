@@ -52,6 +52,27 @@ def test_a_chain_needs_no_second_stream():
     assert fast.stats["syncs"] == 0
 
 
+@pytest.fixture
+def one_piece():
+    """An operator whose results are two halves of one piece of memory, as cuDNN returns gradients of its weights."""
+    library = torch.library.Library("one_piece", "DEF")
+    library.define("halves(Tensor x, Tensor y) -> (Tensor, Tensor)")
+    library.impl("halves", lambda x, y: tuple(torch.stack([x * 2, y * 3])), "CPU")
+    yield torch.ops.one_piece.halves
+    library._destroy()
+
+
+@pytest.mark.parametrize("half", [0, 1], ids=["first", "second"])
+def test_whoever_reads_one_of_several_results_in_one_piece_of_memory_waits_for_it(one_piece, half):
+    def function(x, y):
+        return one_piece(x, y)[half] + 1
+
+    fast = nimble.compile(function, strict=True, streams="max").prepare(torch.randn(9), torch.randn(9))
+    assert fast.stats["degree_of_concurrency"] == 1
+    x, y = torch.randn(9), torch.randn(9)
+    assert_same(replay(fast, x, y), function(x, y))
+
+
 def test_memory_is_planned():
     def chain(x):
         for _ in range(20):

@@ -186,10 +186,6 @@ class Fuse {
     if (c.is_depthwise()) return {depthwise(site)};
     std::vector<Way> ways;
     const bool has_epilogue = c.bias || site.added || site.after != "none";
-    if (context_.measure && has_cudnn_graphs()) {
-      constexpr std::int64_t kProposals = 2;
-      for (std::int64_t n = 0; n < kProposals; ++n) ways.push_back(cudnn_graph(site, n));
-    }
     if (site.after == "relu" && context_.device.is_cuda()) ways.push_back(cudnn(site));
     if (c.is_matrix_product() && is_channels_last(c.x)) {
       constexpr std::int64_t kProposals = 4;
@@ -197,6 +193,11 @@ class Fuse {
       for (std::int64_t n = 0; n < proposals; ++n) ways.push_back(matrix_product(site, n));
     }
     if (has_epilogue) ways.push_back(convolution_and_pointwise(site));
+    // ATen has cuDNN's kernels with a relu, which need no plans of our own.
+    if (has_epilogue && site.after != "relu" && context_.measure && has_cudnn_graphs()) {
+      constexpr std::int64_t kProposals = 2;
+      for (std::int64_t n = 0; n < kProposals; ++n) ways.push_back(cudnn_graph(site, n));
+    }
     return ways;
   }
 
