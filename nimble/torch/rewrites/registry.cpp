@@ -44,7 +44,7 @@ std::span<const Rewrite* const> all_rewrites() {
   // What makes patterns visible comes first, what only tidies up comes last.
   static const Rewrite* const kAll[] = {
       &kOutOfPlace,   &kCommonSubexpressions, &kNormThroughCat, &kFoldBatchNorm,    &kReluThroughCat,
-      &kChannelsLast, &kFuseConvolution,      &kPooling,        &kLinearActivation, &kFusePointwise,
+      &kChannelsLast, &kFuseConvolution, &kSeparableConvolution, &kPooling,        &kLinearActivation, &kFusePointwise,
       &kCatByAddress, &kMkldnnConvolution,    &kMkldnnLinear,   &kWeightsOnce,
   };
   return kAll;
