@@ -22,6 +22,9 @@ namespace {
 namespace depthwise {  // the arguments of nimble::depthwise_convolution, by place
 enum Argument { kInput, kFilters, kBias, kStride, kPadding, kDilation, kBefore, kAfter };
 }
+namespace matrix {  // and the first ones of nimble::matrix_convolution
+enum Argument { kInput, kWeight, kBias, kResidual, kActivation, kCandidate, kFilters };
+}
 
 // A convolution with a filter of one pixel, as fuse_convolution left it.
 struct Dense {
@@ -42,7 +45,7 @@ std::optional<Dense> dense(const Task& task) {
   const auto& a = task.arguments;
   const c10::IValue none, relu("relu");
   if (is_call_of(task, "nimble::pointwise_convolution")) return Dense{a[1], a[2], a[3], a[4]};
-  if (is_call_of(task, "nimble::matrix_convolution") && !tensor_argument(task, 6)) {
+  if (is_call_of(task, "nimble::matrix_convolution") && !tensor_argument(task, matrix::kFilters)) {
     return Dense{a[1], a[2], a[3], a[4]};
   }
   if (is_call_of(task, "nimble::fused_convolution") && is_one_pixel_everywhere(task, 4)) {
@@ -92,6 +95,8 @@ class Separable {
     const TensorRef* read = product ? tensor_argument(reader, 0) : nullptr;
     if (!read || !(*read == first_result(task)) || !uses_.can_move(first, *last)) return;
 
+    const auto maker = takes_activation(first);
+    const Operand before = maker ? c10::IValue("none") : task.arguments[kBefore];
     constexpr std::int64_t kTiles = 4;
     static const auto op = find_operator("nimble::matrix_convolution");
     const auto& a = task.arguments;
@@ -100,7 +105,7 @@ class Separable {
     for (std::int64_t n = 0; n < (context_.chooses() ? kTiles : 1); ++n) {
       arguments.push_back({x, product->weight, product->bias, product->residual, product->activation,
                            c10::IValue(n), a[kFilters], a[kBias], a[kStride], a[kPadding], a[kDilation],
-                           a[kBefore], a[kAfter]});
+                           before, a[kAfter]});
       ways.push_back({edit_.make_task(*last, op, arguments.back(), reader.results)});
     }
     ways.push_back({task, reader});
@@ -108,8 +113,26 @@ class Separable {
     if (best == arguments.size()) return;
     edit_.replace(*last, op, std::move(arguments[best]), reader.results);
     edit_.drop(first);
+    if (maker) {
+      std::vector<Operand> with_activation = program_.task(*maker).arguments;
+      with_activation[matrix::kActivation] = task.arguments[kBefore];
+      edit_.replace(*maker, op, std::move(with_activation), program_.task(*maker).results);
+    }
     sites_.push_back(task_name(program_, first) + " and " + task_name(program_, *last) +
                      ": matrix_convolution " + std::to_string(best));
+  }
+
+  // The product that makes what this depthwise convolution alone reads, if it can do the activation in
+  // between: there it is done once for each value, here once for each use.
+  std::optional<TaskId> takes_activation(TaskId first) const {
+    const Task& task = program_.task(first);
+    if (value_argument(task, depthwise::kBefore).toStringRef() == "none") return {};
+    const auto maker = uses_.maker(*tensor_argument(task, depthwise::kInput));
+    if (!maker || edit_.touches(*maker) || uses_.only_reader(*maker) != first) return {};
+    const Task& product = program_.task(*maker);
+    const bool does_nothing_yet = is_call_of(product, "nimble::matrix_convolution") &&
+                                  value_argument(product, matrix::kActivation).toStringRef() == "none";
+    return does_nothing_yet ? maker : std::nullopt;
   }
 
   const Program& program_;

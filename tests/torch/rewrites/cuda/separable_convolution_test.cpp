@@ -1,6 +1,7 @@
 #include <random>
 
 #include "forced.h"
+#include "nimble/torch/rewrites/uses.h"
 
 namespace nimble {
 namespace {
@@ -22,7 +23,7 @@ class SeparableConvolution : public RewriteTest {
     expect_same(result.program, function, image_);
   }
 
-  const Tensors image_ = {torch::randn({1, 8, 9, 9})};
+  const Tensors image_ = {torch::randn({1, 8, 9, 9}).contiguous(at::MemoryFormat::ChannelsLast)};
   const at::Tensor w3_ = torch::randn({8, 8, 3, 3}) / 8, w1_ = torch::randn({8, 8, 1, 1}) / 4,
                    bias_ = torch::randn({8}), filters_ = torch::randn({8, 1, 3, 3}) / 3;
 
@@ -52,7 +53,7 @@ TEST_F(SeparableConvolution, WithActivationsEverywhere) {
   expect_drawn(function, R"(
 %0 = mul(input0, input0)
 %1 = nimble::matrix_convolution(%0, extern0, extern1, derived0, extern1)
-%2 = nimble::matrix_convolution(%1, extern0, extern1, derived0, extern1)
+%2 = nimble::matrix_convolution(%1, extern0, extern1, derived1, extern1)
 %3 = sum(%2)
 return %3
 )");
@@ -79,7 +80,7 @@ TEST_F(SeparableConvolution, NotWhereSomebodyElseReadsWhatLiesBetween) {
   //             └─▶ 1×1      one kernel each would do the depthwise part twice
   expect_untouched([&](const Tensors& in) -> Tensors {
     const at::Tensor d = depthwise(in[0]);
-    return {(conv1(d) + conv1(conv1(d))).sum()};
+    return {conv1(d).sum(), at::conv2d(d, w1_).sum()};
   });
   expect_untouched([&](const Tensors& in) -> Tensors {
     const at::Tensor d = depthwise(in[0]);
@@ -102,7 +103,7 @@ TEST_F(SeparableConvolution, NotWithADilatedFilter) {
 
 TEST_F(SeparableConvolution, NotWhereChannelsOfAPixelLieApart) {
   const Function function = [&](const Tensors& in) -> Tensors { return {conv1(depthwise(in[0])).sum()}; };
-  const Forced result = forced(function, image_, kSeparableConvolution, {&kFuseConvolution});
+  const Forced result = fused(function, {image_[0].contiguous()});
   EXPECT_TRUE(result.sites.empty()) << drawn(result.program);
 }
 
@@ -147,6 +148,24 @@ TEST_F(SeparableConvolution, AConvolutionAloneTakesOurKernelWhereThatIsFaster) {
             std::string::npos);
   EXPECT_EQ(drawn(measured(kFuseConvolution, program, 150).program).find("matrix_convolution"),
             std::string::npos);
+}
+
+TEST_F(SeparableConvolution, AnActivationBeforeItIsLeftToAProductOfOurs) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {conv1(depthwise(at::hardtanh(conv1(in[0] * 4), 0, 6))).sum()};
+  };
+  const Program program = forced(function, image_, kChannelsLast).program;
+  const Program apart = record_anew(measured(kFuseConvolution, program, 50).program, image_);
+  const Program together = record_anew(measured(kSeparableConvolution, apart, 50).program, image_);
+  std::vector<std::pair<std::string, std::string>> behind_and_before;
+  for (const Task& task : together.tasks) {
+    if (!is_call_of(task, "nimble::matrix_convolution")) continue;
+    behind_and_before.emplace_back(value_argument(task, 4).toStringRef(),
+                                   value_argument(task, 11).toStringRef());
+  }
+  const std::vector<std::pair<std::string, std::string>> expected = {{"relu6", "none"}, {"none", "none"}};
+  EXPECT_EQ(behind_and_before, expected);
+  expect_same(together, function, image_);
 }
 
 TEST_F(SeparableConvolution, EveryWayThatWouldBeMeasuredIsKnownBeforehand) {
