@@ -2,8 +2,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "nimble/core/error.h"
 #include "nimble/core/files.h"
+#include "nimble/kernels/cuda/dependent_launch.h"
 #include "nimble/kernels/cuda/kernel_compiler.h"
 #include "nimble/kernels/cuda/launch.h"
 #include "nimble/kernels/cuda/nvrtc.h"
@@ -120,6 +123,17 @@ TEST(CompilerTest, TheFirstThingThatEveryKernelDoesIsToWait) {
     EXPECT_TRUE(kernel.text.substr(first).starts_with("after_earlier_kernels("))
         << kernel.text.substr(head, 300);
   }
+}
+
+TEST(CompilerTest, LaunchingAheadIsForGPUsThatCanAndCanBeTurnedOff) {
+  EXPECT_FALSE(launches_dependently(80));
+  EXPECT_TRUE(launches_dependently(90));
+  {
+    const WithoutDependentLaunches without;
+    EXPECT_FALSE(launches_dependently(90));
+    std::jthread([] { EXPECT_TRUE(launches_dependently(90)) << "another thread is not concerned"; });
+  }
+  EXPECT_TRUE(launches_dependently(90));
 }
 
 TEST(CompilerTest, AMistakeIsShownWithTheCompilersWords) {

@@ -359,48 +359,40 @@ def packed_filters(*shape: int, dtype: torch.dtype) -> Tensor:
     return random(*shape, dtype=dtype).permute(2, 3, 1, 0).contiguous().permute(3, 2, 0, 1)
 
 
-def check_matrix_convolution(dtype, tf32, x, weight, bias, residual, activation, *rest) -> None:
-    filters, filter_bias, stride, padding, before, between = rest or (None, None, 1, 0, "none", "none")
+def check_matrix_convolution(
+    dtype, x, weight, bias=None, residual=None, activation="none", depthwise=None, tf32=True, candidates=(0,)
+) -> None:
+    filters, filter_bias, stride, padding, before, between = depthwise or (None, None, 1, 0, "none", "none")
 
     def convolve(x, weight, bias, residual, filters, filter_bias):
         if filters is not None:
-            x = torch.conv2d(
-                activated(x, before), filters, filter_bias, stride, padding, 1, groups=x.shape[1]
-            )
+            x = torch.conv2d(activated(x, before), filters, filter_bias, stride, padding, 1, x.shape[1])
             x = activated(x, between)
         y = torch.conv2d(x, weight, bias)
         return activated(y if residual is None else y + residual, activation)
 
     tensors = (x, weight, bias, residual, filters, filter_bias)
     exact = convolve(*(None if t is None else t.double() for t in tensors))
-    depthwise = (filters, filter_bias, [stride] * 2, [padding] * 2, [1, 1], before, between)
+    rest = (filters, filter_bias, [stride] * 2, [padding] * 2, [1, 1], before, between)
     with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=tf32):
         eager = convolve(*tensors)
-        for candidate in range(100):
-            try:
-                result = ops.matrix_convolution(x, weight, bias, residual, activation, candidate, *depthwise)
-            except RuntimeError as error:
-                assert "there is no number" in str(error)
-                break
+        for candidate in candidates:
+            result = ops.matrix_convolution(x, weight, bias, residual, activation, candidate, *rest)
+            assert result.is_contiguous(memory_format=torch.channels_last)
             if tf32 and dtype == torch.float32:
-                # cuDNN may choose not to use TF32 where it is allowed: then eager's error says nothing about TF32's.
+                # cuDNN may choose not to use TF32 where it is allowed: then eager's error says nothing about it.
                 assert error_of(result, exact) <= max(2 * error_of(eager, exact), 1e-3), candidate
             else:
                 assert_no_worse_than_eager(result, eager, exact, dtype)
-            assert result.is_contiguous(memory_format=torch.channels_last)
-            if dtype == torch.float32 and not tf32:
-                break  # ATen's own, whatever the number
-    assert candidate > 0 or (dtype == torch.float32 and not tf32)
 
 
-@pytest.mark.parametrize("tf32", [True, False], ids=["tf32", "ieee"])
 @pytest.mark.parametrize("inner,out,side", PRODUCTS)
-def test_matrix_convolution(dtype, tf32, inner, out, side):
+def test_matrix_convolution(dtype, inner, out, side):
     x = random(1, inner, side, side, dtype=dtype, memory_format=torch.channels_last)
     weight, bias = random(out, inner, 1, 1, dtype=dtype) / inner**0.5, random(out, dtype=dtype)
     residual = random(1, out, side, side, dtype=dtype, memory_format=torch.channels_last)
-    check_matrix_convolution(dtype, tf32, x, weight, bias, None, "relu6")
-    check_matrix_convolution(dtype, tf32, x, weight, None, residual, "none")
+    check_matrix_convolution(dtype, x, weight, bias, None, "relu6", candidates=(0, 1))
+    check_matrix_convolution(dtype, x, weight, None, residual)
 
 
 @pytest.mark.parametrize("channels,side,size,stride", SEPARABLE)
@@ -409,8 +401,34 @@ def test_matrix_convolution_behind_a_depthwise_one(dtype, channels, side, size, 
     filters, filter_bias = packed_filters(channels, 1, size, size, dtype=dtype), random(channels, dtype=dtype)
     weight, bias = random(40, channels, 1, 1, dtype=dtype) / channels**0.5, random(40, dtype=dtype)
     depthwise = (filters / size, filter_bias, stride, size // 2)
-    check_matrix_convolution(dtype, True, x, weight, bias, None, "none", *depthwise, "relu6", "relu6")
-    check_matrix_convolution(dtype, True, x, weight, bias, None, "relu", *depthwise, "relu", "none")
+    check_matrix_convolution(
+        dtype, x, weight, bias, None, "none", (*depthwise, "relu6", "relu6"), candidates=(0, 1)
+    )
+    check_matrix_convolution(dtype, x, weight, bias, None, "relu", (*depthwise, "relu", "none"))
+
+
+@pytest.mark.parametrize("with_filters", [False, True])
+def test_every_way_to_divide_a_matrix_convolution_is_right(dtype, with_filters):
+    x = random(1, 360, 13, 11, dtype=dtype, memory_format=torch.channels_last)
+    weight, bias = random(72, 360, 1, 1, dtype=dtype) / 19, random(72, dtype=dtype)
+    depthwise = None
+    if with_filters:
+        depthwise = (packed_filters(360, 1, 3, 3, dtype=dtype) / 3, None, 2, 1, "none", "none")
+    tried = 0
+    for candidate in range(100):
+        try:
+            check_matrix_convolution(dtype, x, weight, bias, None, "relu", depthwise, candidates=(candidate,))
+        except RuntimeError as error:
+            assert "there is no number" in str(error)
+            break
+        tried += 1
+    assert tried > 4
+
+
+def test_matrix_convolution_does_not_use_tf32_where_it_is_not_allowed():
+    x = random(1, 64, 9, 9, dtype=torch.float32, memory_format=torch.channels_last)
+    weight = random(24, 64, 1, 1, dtype=torch.float32) / 8
+    check_matrix_convolution(torch.float32, x, weight, tf32=False)
 
 
 def test_matrix_convolution_of_several_images_and_of_a_slice_of_channels(dtype):
@@ -419,10 +437,8 @@ def test_matrix_convolution_of_several_images_and_of_a_slice_of_channels(dtype):
     filters = packed_filters(32, 1, 3, 3, dtype=dtype) / 3
     for first in (0, 8, 13):
         x = whole[:, first : first + 32]
-        check_matrix_convolution(dtype, True, x, weight, bias, None, "none")
-        check_matrix_convolution(
-            dtype, True, x, weight, bias, None, "none", filters, None, 1, 1, "none", "none"
-        )
+        check_matrix_convolution(dtype, x, weight, bias)
+        check_matrix_convolution(dtype, x, weight, bias, depthwise=(filters, None, 1, 1, "none", "none"))
 
 
 def test_matrix_convolution_of_other_layouts_goes_to_aten(dtype):
