@@ -109,11 +109,13 @@ KernelSource matrix_source(const MatrixConvolution& c, std::int64_t candidate) {
   const MatrixTile& tile = tiles[static_cast<std::size_t>(candidate)];
   const auto inner = c.x.channels;
   const std::string constants =
-      index_type({c.x.elements(), c.x.images * c.out_height * c.out_width * std::max(c.y_step, c.residual_step)}) +
+      index_type(
+          {c.x.elements(), c.x.images * c.out_height * c.out_width * std::max(c.y_step, c.residual_step)}) +
       type_alias("T", c.dtype) + c.window.constants() + c.x.constants("x") + vectors(c) +
       constant("images", c.x.images) + constant("height", c.x.height) + constant("width", c.x.width) +
       constant("out_height", c.out_height) + constant("out_width", c.out_width) +
-      constant("channels", c.channels) + constant("inner", inner) + constant("weight_row", c.weight_row) + constant("y_step", c.y_step) + constant("residual_step", c.residual_step) +
+      constant("channels", c.channels) + constant("inner", inner) + constant("weight_row", c.weight_row) +
+      constant("y_step", c.y_step) + constant("residual_step", c.residual_step) +
       constant("filter_row", c.window.width * inner) + constant("filter_column", inner) +
       constant("has_bias", c.bias_first.has_value()) +
       constant("has_residual", c.residual_first.has_value()) + constant("has_filters", c.has_filters) +

@@ -22,6 +22,7 @@ struct Case {
   std::optional<Filter> filter = {};
   const char *before = "none", *between = "none", *after = "none";
   bool bias = true, residual = false;
+  std::int64_t into = 0;  // the channel at which the result goes into something larger; 0: not
 };
 
 at::Tensor images(at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
@@ -50,10 +51,12 @@ class Product {
     const Window window =
         c.filter ? Window({c.filter->size}, {stride}, {padding}, {dilation}) : Window({1}, {1}, {0}, {1});
     const ImageLayout x(c.x);
-    y = at::full({x.images, c.channels, window.rows_of(x.height), window.columns_of(x.width)}, NAN,
-                 at::dtype(type))
-            .contiguous(kChannelsLast);
-    if (c.residual) residual = at::randn_like(y);
+    const auto whole_channels = c.into ? c.into + c.channels + 1 : c.channels;
+    whole = at::full({x.images, whole_channels, window.rows_of(x.height), window.columns_of(x.width)}, NAN,
+                     at::dtype(type))
+                .contiguous(kChannelsLast);
+    y = whole.slice(1, c.into, c.into + c.channels);
+    if (c.residual) residual = at::randn(y.sizes()).to(type).contiguous(kChannelsLast);
     const auto first = [](const std::optional<at::Tensor>& tensor) {
       return tensor ? std::optional(address_in_elements(*tensor)) : std::nullopt;
     };
@@ -62,7 +65,7 @@ class Product {
                                           .out_height = y.size(2),
                                           .out_width = y.size(3),
                                           .weight_row = inner,
-                                          .y_step = c.channels,
+                                          .y_step = whole_channels,
                                           .residual_step = c.channels,
                                           .dtype = type,
                                           .after = c.after,
@@ -81,7 +84,7 @@ class Product {
   std::size_t tiles() const { return matrix_tiles(*convolution).size(); }
 
   void check(std::int64_t candidate) {
-    y.fill_(NAN);
+    whole.fill_(NAN);
     const auto or_none = [](const std::optional<at::Tensor>& t) { return t ? *t : at::Tensor(); };
     testing::run_on_host(
         matrix_source(*convolution, candidate),
@@ -96,9 +99,10 @@ class Product {
     EXPECT_TRUE(at::allclose(y.to(at::kDouble), exact, step, 2 * step))
         << "candidate " << candidate << " of " << case_.x.sizes() << " to " << case_.channels << ": "
         << (y.to(at::kDouble) - exact).abs().max().item<double>();
+    EXPECT_EQ(whole.isnan().sum().item<std::int64_t>(), whole.numel() - y.numel()) << "what lies around it";
   }
 
-  at::Tensor weight, y;
+  at::Tensor weight, whole, y;
   std::optional<at::Tensor> bias, residual, filters, filter_bias;
   std::optional<MatrixConvolution> convolution;
 
@@ -167,6 +171,13 @@ TEST(MatrixTest, ASliceOfChannelsIsReadInPlace) {
   for (const std::int64_t first : {0, 4, 7}) {
     check({.x = whole.slice(1, first, first + 16), .channels = 16});
     check({.x = whole.slice(1, first, first + 16), .channels = 16, .filter = Filter{3, 1, 1}});
+  }
+}
+
+TEST(MatrixTest, AResultGoesIntoASliceOfChannels) {
+  for (const std::int64_t first : {4, 3}) {
+    check({.x = images({2, 16, 4, 3}), .channels = 8, .residual = true, .into = first});
+    check({.x = images({2, 16, 4, 3}), .channels = 8, .filter = Filter{3, 1, 1}, .into = first});
   }
 }
 

@@ -53,11 +53,11 @@ ImageLayout as_one_row(const at::Tensor& images) {
 
 Window window_of(const Optional& filters, at::IntArrayRef stride, at::IntArrayRef padding,
                  at::IntArrayRef dilation) {
-  return filters ? Window(filters->sizes().slice(2), stride, padding, dilation)
-                 : Window({1}, {1}, {0}, {1});
+  return filters ? Window(filters->sizes().slice(2), stride, padding, dilation) : Window({1}, {1}, {0}, {1});
 }
 
-std::array<std::int64_t, 4> result_sizes(const at::Tensor& x, const at::Tensor& weight, const Window& window) {
+std::array<std::int64_t, 4> result_sizes(const at::Tensor& x, const at::Tensor& weight,
+                                         const Window& window) {
   return {x.size(0), weight.size(0), window.rows_of(x.size(2)), window.columns_of(x.size(3))};
 }
 
@@ -119,9 +119,9 @@ at::Tensor& matrix_convolution_out_cuda(const at::Tensor& x, const at::Tensor& w
                                       .filters_first = first(filters),
                                       .filter_bias_first = first(filter_bias)};
   const auto pointer = [](const Optional& tensor) { return tensor ? address_of(*tensor) : nullptr; };
-  const std::array<void*, 7> pointers = {
-      address_of(x),    address_of(weight),   pointer(bias),  pointer(added),
-      pointer(filters), pointer(filter_bias), address_of(out)};
+  const std::array<void*, 7> pointers = {address_of(x),  address_of(weight), pointer(bias),
+                                         pointer(added), pointer(filters),   pointer(filter_bias),
+                                         address_of(out)};
   launch(matrix_source(convolution, candidate), pointers);
   return out;
 }

@@ -559,6 +559,9 @@ def test_every_operator_writes_into_slices(dtype, shape):
     depthwise = random(3, 3, 1, channels, dtype=dtype).permute(3, 2, 0, 1)
     check_out(ops.pointwise, ([x, y], SUM_RELU), dtype)
     check_out(ops.depthwise_convolution, (x, depthwise, None, [1, 1], [1, 1], [1, 1], "relu", "none"), dtype)
+    dense, bias = random(channels, channels, 1, 1, dtype=dtype) / channels**0.5, random(channels, dtype=dtype)
+    check_out(ops.matrix_convolution, (x, dense, bias, y, "relu", 0, depthwise, bias, 1, 1), dtype)
+    check_out(ops.matrix_convolution, (x, dense, None, None, "silu"), dtype)
     check_out(ops.max_pool2d, (x, [3, 3], [1, 1], [1, 1], [1, 1], False), dtype)
     check_out(ops.avg_pool2d, (x, [3, 3], [1, 1], [1, 1], False, False), dtype)
 

@@ -6,9 +6,9 @@
 //   %3 = relu(%2)
 //
 // Which call is fastest differs from one convolution to the next, so each is measured: cuDNN's fused ones (by
-// its graphs, or as PyTorch calls it), a matrix product for a filter of one pixel (cuBLASLt's or our own), our
-// own kernel for one filter to a channel, or a plain convolution followed by one generated kernel for all that
-// is pointwise.
+// its graphs, or as PyTorch calls it), a matrix product for a filter of one pixel (cuBLASLt's or our own),
+// our own kernel for one filter to a channel, or a plain convolution followed by one generated kernel for all
+// that is pointwise.
 
 #include <ATen/ATen.h>
 
