@@ -32,16 +32,16 @@ KernelSource depthwise_source(const Depthwise& c) {
   const auto column_tiles = (c.y.width + columns - 1) / columns;
   const auto work = c.y.images * c.y.height * column_tiles * (c.y.channels / lanes);
   const std::string constants =
-      index_type(c.x, c.y) + type_alias("T", c.dtype) + c.window.constants() + c.x.constants("x") +
-      c.y.constants("y") + constant("channels", c.y.channels) + constant("height", c.x.height) +
-      constant("width", c.x.width) + constant("out_height", c.y.height) + constant("out_width", c.y.width) +
-      constant("weight_channel", c.weight_channel) + constant("weight_row", c.weight_row) +
-      constant("weight_column", c.weight_column) + constant("has_bias", c.has_bias) +
-      constant("channels_fastest", c.x.channels_fastest()) + constant("lanes", lanes) +
-      constant("columns", columns) + constant("column_tiles", column_tiles) + constant("work", work) +
-      constant("threads", block_size(work)) + "__device__ inline float before(float x) { return " +
-      device_function(c.before) + "(x); }\n" + "__device__ inline float after(float x) { return " +
-      device_function(c.after) + "(x); }\n";
+      index_type({c.x.elements(), c.y.elements()}) + type_alias("T", c.dtype) + c.window.constants() +
+      c.x.constants("x") + c.y.constants("y") + constant("channels", c.y.channels) +
+      constant("height", c.x.height) + constant("width", c.x.width) + constant("out_height", c.y.height) +
+      constant("out_width", c.y.width) + constant("weight_channel", c.weight_channel) +
+      constant("weight_row", c.weight_row) + constant("weight_column", c.weight_column) +
+      constant("has_bias", c.has_bias) + constant("channels_fastest", c.x.channels_fastest()) +
+      constant("lanes", lanes) + constant("columns", columns) + constant("column_tiles", column_tiles) +
+      constant("work", work) + constant("threads", block_size(work)) +
+      "__device__ inline float before(float x) { return " + device_function(c.before) + "(x); }\n" +
+      "__device__ inline float after(float x) { return " + device_function(c.after) + "(x); }\n";
   return {with_prelude(constants, device::depthwise), block_count(work), block_size(work), true};
 }
 

@@ -1,5 +1,7 @@
 #include "nimble/kernels/image_layout.h"
 
+#include <algorithm>
+
 #include "nimble/kernels/kernel_source.h"
 
 namespace nimble::kernels {
@@ -61,6 +63,13 @@ Window::Window(at::IntArrayRef size, at::IntArrayRef stride, at::IntArrayRef pad
       dilation_height(down(dilation, 1)),
       dilation_width(across(dilation, 1)) {}
 
+std::int64_t Window::rows_of(std::int64_t rows) const {
+  return (rows + 2 * padding_height - (height - 1) * dilation_height - 1) / stride_height + 1;
+}
+std::int64_t Window::columns_of(std::int64_t columns) const {
+  return (columns + 2 * padding_width - (width - 1) * dilation_width - 1) / stride_width + 1;
+}
+
 std::string Window::constants() const {
   return constant("kernel_height", height) + constant("kernel_width", width) +
          constant("stride_height", stride_height) + constant("stride_width", stride_width) +
@@ -68,12 +77,8 @@ std::string Window::constants() const {
          constant("dilation_height", dilation_height) + constant("dilation_width", dilation_width);
 }
 
-std::string index_type(const ImageLayout& x, const ImageLayout& y) {
-  const auto last = [](const ImageLayout& l) {
-    return l.images * l.image_stride + l.channels * l.channel_stride + l.height * l.row_stride +
-           l.width * l.column_stride;
-  };
-  const bool fits = std::max(last(x), last(y)) < (std::int64_t{1} << 30);
+std::string index_type(std::initializer_list<std::int64_t> elements) {
+  const bool fits = std::max(elements) < (std::int64_t{1} << 30);
   return std::string("using Index = ") + (fits ? "int" : "long long") + ";\n";
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,10 @@ struct ImageLayout {
 
   bool channels_fastest() const { return channel_stride == 1; }
   std::int64_t numel() const { return images * channels * height * width; }
+  // From the first to the last, with what lies in between.
+  std::int64_t elements() const {
+    return images * image_stride + channels * channel_stride + height * row_stride + width * column_stride;
+  }
 
   // The widest vector of neighbouring channels, at most `limit`, that lies aligned everywhere; 1 where
   // channels are not neighbours.
@@ -41,10 +46,14 @@ struct Window {
   Window(at::IntArrayRef size, at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation);
   Window() = default;
 
+  // How many results it gives of so many rows and columns.
+  std::int64_t rows_of(std::int64_t rows) const;
+  std::int64_t columns_of(std::int64_t columns) const;
+
   std::string constants() const;
 };
 
-// "using Index = int;", or wider where an image has more elements than that counts.
-std::string index_type(const ImageLayout& x, const ImageLayout& y);
+// "using Index = int;", or wider where something has more elements than that counts.
+std::string index_type(std::initializer_list<std::int64_t> elements);
 
 }  // namespace nimble::kernels

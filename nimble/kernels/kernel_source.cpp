@@ -7,7 +7,7 @@ namespace nimble::kernels {
 std::string with_prelude(std::string_view constants, std::string_view kernel) {
   std::string text;
   for (std::string_view part :
-       {device::conversions, device::elements, device::functions, constants, kernel}) {
+       {device::instructions, device::elements, device::functions, constants, kernel}) {
     text.append(part).append("\n");
   }
   return text;

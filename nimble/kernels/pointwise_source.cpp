@@ -207,8 +207,9 @@ class Emitter {
   KernelSource emit() const {
     const std::string head = "extern \"C\" __global__ void __launch_bounds__(" + number(block_size(work_)) +
                              ") " + KernelSource::kName + "(" + parameters() + ") {\n";
-    const std::string kernel = head + indices() + loads() + "#pragma unroll\n  for (int lane = 0; lane < " +
-                               number(width_) + "; ++lane) {\n" + arithmetic() + "  }\n" + stores() + "}\n";
+    const std::string kernel = head + waiting() + indices() + loads() +
+                               "#pragma unroll\n  for (int lane = 0; lane < " + number(width_) +
+                               "; ++lane) {\n" + arithmetic() + "  }\n" + stores() + "}\n";
     return {with_prelude("", kernel), block_count(work_), block_size(work_), false};
   }
 
@@ -227,9 +228,15 @@ class Emitter {
     std::string text;
     for (std::size_t i = 0; i < operands_.size(); ++i) {
       const char* access = i < inputs_.size() ? "const " : "";
-      text += (i ? ", " : "") + (access + type(operands_[i])) + "* __restrict__ p" + std::to_string(i);
+      text += (i ? ", " : "") + (access + type(operands_[i])) + "* p" + std::to_string(i);
     }
     return text;
+  }
+
+  std::string waiting() const {
+    std::string text;
+    for (std::size_t i = 0; i < operands_.size(); ++i) text += (i ? ", p" : "p") + std::to_string(i);
+    return "  after_earlier_kernels(" + text + ");\n";
   }
 
   std::string indices() const {

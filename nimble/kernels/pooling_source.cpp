@@ -9,9 +9,10 @@ namespace nimble::kernels {
 namespace {
 
 std::string shared_constants(const Pooling& p) {
-  return index_type(p.x, p.y) + type_alias("T", p.dtype) + p.x.constants("x") + p.y.constants("y") +
-         constant("channels", p.y.channels) + constant("height", p.x.height) + constant("width", p.x.width) +
-         "__device__ inline float after(float x) { return " + device_function(p.after) + "(x); }\n";
+  return index_type({p.x.elements(), p.y.elements()}) + type_alias("T", p.dtype) + p.x.constants("x") +
+         p.y.constants("y") + constant("channels", p.y.channels) + constant("height", p.x.height) +
+         constant("width", p.x.width) + "__device__ inline float after(float x) { return " +
+         device_function(p.after) + "(x); }\n";
 }
 
 // Few results, each of many pixels: threads share the pixels.

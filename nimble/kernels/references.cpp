@@ -63,6 +63,19 @@ at::Tensor fused_convolution(const at::Tensor& x, const at::Tensor& weight,
   return activated(residual ? at::add(y, *residual) : y, activation);
 }
 
+at::Tensor matrix_convolution(const at::Tensor& x, const at::Tensor& weight,
+                              const std::optional<at::Tensor>& bias,
+                              const std::optional<at::Tensor>& residual, std::string_view activation,
+                              std::int64_t candidate, const std::optional<at::Tensor>& filters,
+                              const std::optional<at::Tensor>& filter_bias, at::IntArrayRef stride,
+                              at::IntArrayRef padding, at::IntArrayRef dilation,
+                              std::string_view activation_before, std::string_view activation_between) {
+  const at::Tensor pixels = filters ? depthwise_convolution(x, *filters, filter_bias, stride, padding,
+                                                            dilation, activation_before, activation_between)
+                                    : x;
+  return pointwise_convolution(pixels, weight, bias, residual, activation, candidate);
+}
+
 namespace {
 
 TORCH_LIBRARY_IMPL(nimble, CompositeExplicitAutograd, library) {
@@ -73,6 +86,7 @@ TORCH_LIBRARY_IMPL(nimble, CompositeExplicitAutograd, library) {
   library.impl("adaptive_avg_pool2d", adaptive_avg_pool2d);
   library.impl("pointwise_convolution", pointwise_convolution);
   library.impl("fused_convolution", fused_convolution);
+  library.impl("matrix_convolution", matrix_convolution);
 
   library.impl("pointwise.out", pointwise_out);
   library.impl("depthwise_convolution.out", Into<depthwise_convolution>::call);
@@ -80,6 +94,7 @@ TORCH_LIBRARY_IMPL(nimble, CompositeExplicitAutograd, library) {
   library.impl("avg_pool2d.out", Into<avg_pool2d>::call);
   library.impl("pointwise_convolution.out", Into<pointwise_convolution>::call);
   library.impl("fused_convolution.out", Into<fused_convolution>::call);
+  library.impl("matrix_convolution.out", Into<matrix_convolution>::call);
 }
 
 }  // namespace

@@ -35,5 +35,12 @@ at::Tensor fused_convolution(const at::Tensor& x, const at::Tensor& weight,
                              const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& residual,
                              at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
                              std::int64_t groups, std::string_view activation, std::int64_t candidate);
+at::Tensor matrix_convolution(const at::Tensor& x, const at::Tensor& weight,
+                              const std::optional<at::Tensor>& bias,
+                              const std::optional<at::Tensor>& residual, std::string_view activation,
+                              std::int64_t candidate, const std::optional<at::Tensor>& filters,
+                              const std::optional<at::Tensor>& filter_bias, at::IntArrayRef stride,
+                              at::IntArrayRef padding, at::IntArrayRef dilation,
+                              std::string_view activation_before, std::string_view activation_between);
 
 }  // namespace nimble::kernels

@@ -53,6 +53,21 @@ TORCH_LIBRARY_FRAGMENT(nimble, library) {
       "fused_convolution.out(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[2] stride, int[2] "
       "padding, int[2] dilation, int groups, str activation=\"none\", int candidate=0, *, "
       "Tensor(a!) out) -> Tensor(a!)");
+
+  // pointwise_convolution by a kernel of our own, with room for a depthwise convolution before it:
+  // activation(convolution(between(depthwise convolution(before(x)) + filter_bias)) + bias + residual), where
+  // the filters are [in, 1, height, width]. Of the ways to divide the work, `candidate` counts from the one
+  // that should be fastest.
+  library.def(
+      "matrix_convolution(Tensor x, Tensor weight, Tensor? bias, Tensor? residual=None, "
+      "str activation=\"none\", int candidate=0, Tensor? filters=None, Tensor? filter_bias=None, "
+      "int[2] stride=1, int[2] padding=0, int[2] dilation=1, str activation_before=\"none\", "
+      "str activation_between=\"none\") -> Tensor");
+  library.def(
+      "matrix_convolution.out(Tensor x, Tensor weight, Tensor? bias, Tensor? residual=None, "
+      "str activation=\"none\", int candidate=0, Tensor? filters=None, Tensor? filter_bias=None, "
+      "int[2] stride=1, int[2] padding=0, int[2] dilation=1, str activation_before=\"none\", "
+      "str activation_between=\"none\", *, Tensor(a!) out) -> Tensor(a!)");
 }
 
 }  // namespace

@@ -2,12 +2,16 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "nimble/core/error.h"
 #include "nimble/core/files.h"
+#include "nimble/kernels/cuda/dependent_launch.h"
 #include "nimble/kernels/cuda/kernel_compiler.h"
 #include "nimble/kernels/cuda/launch.h"
 #include "nimble/kernels/cuda/nvrtc.h"
 #include "nimble/kernels/depthwise_source.h"
+#include "nimble/kernels/matrix_source.h"
 #include "nimble/kernels/pointwise_source.h"
 #include "nimble/kernels/pooling_source.h"
 #include "tests/core/temporary_folder.h"
@@ -62,18 +66,74 @@ KernelSource pointwise(at::ScalarType type) {
   return pointwise_source(expression, {x, x}, steps, {at::empty_like(x), at::empty_like(x, at::kBool)});
 }
 
+KernelSource matrix(at::ScalarType type, bool has_filters) {
+  const at::Tensor x =
+      at::empty({1, 44, 14, 14}, at::dtype(type).memory_format(at::MemoryFormat::ChannelsLast));
+  const auto size = has_filters ? 5 : 1;
+  return matrix_source({.x = ImageLayout(x),
+                        .channels = 88,
+                        .out_height = 14,
+                        .out_width = 14,
+                        .weight_row = 44,
+                        .y_step = 88,
+                        .residual_step = 88,
+                        .dtype = type,
+                        .after = "relu",
+                        .has_filters = has_filters,
+                        .window = Window({size}, {1}, {size / 2}, {1}),
+                        .before = "relu",
+                        .between = "relu6",
+                        .weight_first = 0,
+                        .y_first = 0,
+                        .bias_first = 0,
+                        .residual_first = 0,
+                        .filters_first = 0,
+                        .filter_bias_first = 0},
+                       0);
+}
+
+std::vector<KernelSource> every_kind(at::ScalarType type) {
+  return {depthwise(type, at::MemoryFormat::ChannelsLast),
+          depthwise(type, at::MemoryFormat::Contiguous),
+          pooling(Pooling::Kind::kMaximum, type, 7),
+          pooling(Pooling::Kind::kAverage, type, 7),
+          pooling(Pooling::Kind::kAdaptiveAverage, type, 3),
+          pooling(Pooling::Kind::kAdaptiveAverage, type, 1),
+          pointwise(type),
+          matrix(type, false),
+          matrix(type, true)};
+}
+
 TEST(CompilerTest, EveryKindOfKernelCompiles) {
   for (const int arch : {80, 90}) {
     for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16}) {
-      for (const KernelSource& kernel :
-           {depthwise(type, at::MemoryFormat::ChannelsLast), depthwise(type, at::MemoryFormat::Contiguous),
-            pooling(Pooling::Kind::kMaximum, type, 7), pooling(Pooling::Kind::kAverage, type, 7),
-            pooling(Pooling::Kind::kAdaptiveAverage, type, 3),
-            pooling(Pooling::Kind::kAdaptiveAverage, type, 1), pointwise(type)}) {
+      for (const KernelSource& kernel : every_kind(type)) {
         EXPECT_TRUE(compile_to_cubin(kernel.text, arch, kernel.contract).starts_with(kElfMagic));
       }
     }
   }
+}
+
+// It may be launched before the kernels that it depends on have ended, and must not end before they do.
+TEST(CompilerTest, TheFirstThingThatEveryKernelDoesIsToWait) {
+  for (const KernelSource& kernel : every_kind(at::kFloat)) {
+    const auto head = kernel.text.find(std::string(KernelSource::kName) + "(");
+    const auto body = kernel.text.find("{\n", head) + 2;
+    const auto first = kernel.text.find_first_not_of(' ', body);
+    EXPECT_TRUE(kernel.text.substr(first).starts_with("after_earlier_kernels("))
+        << kernel.text.substr(head, 300);
+  }
+}
+
+TEST(CompilerTest, LaunchingAheadIsForGPUsThatCanAndCanBeTurnedOff) {
+  EXPECT_FALSE(launches_dependently(80));
+  EXPECT_TRUE(launches_dependently(90));
+  {
+    const WithoutDependentLaunches without;
+    EXPECT_FALSE(launches_dependently(90));
+    std::jthread([] { EXPECT_TRUE(launches_dependently(90)) << "another thread is not concerned"; });
+  }
+  EXPECT_TRUE(launches_dependently(90));
 }
 
 TEST(CompilerTest, AMistakeIsShownWithTheCompilersWords) {
@@ -130,6 +190,21 @@ TEST(CompilerTest, OperatorsWithoutMemoryTellWhichKernelsTheyNeed) {
   ASSERT_EQ(collector.kernels.size(), 1u);
   EXPECT_EQ(collector.kernels[0].text, pooling(Pooling::Kind::kAdaptiveAverage, at::kFloat, 1, "none").text);
   EXPECT_EQ(stack[0].toTensor().sizes(), (std::vector<std::int64_t>{1, 32, 1, 1}));
+}
+
+TEST(CompilerTest, AProductWithoutMemoryTellsItsShapeAndItsKernel) {
+  const auto meta = at::device(at::kMeta).dtype(at::kHalf).memory_format(at::MemoryFormat::ChannelsLast);
+  const at::Tensor x = at::empty({1, 32, 14, 14}, meta), weight = at::empty({24, 32, 1, 1}, meta),
+                   filters = at::empty({3, 3, 1, 32}, meta.memory_format(std::nullopt)).permute({3, 2, 0, 1});
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("nimble::matrix_convolution", "");
+  const std::vector<std::int64_t> two = {2, 2}, one = {1, 1};
+  torch::jit::Stack stack = {x,   weight, c10::IValue(), c10::IValue(), "none", 0, filters, c10::IValue(),
+                             two, one,    one,           "relu",        "none"};
+  KernelCollector collector;
+  op.callBoxed(&stack);
+  EXPECT_EQ(collector.kernels.size(), 1u);
+  EXPECT_EQ(stack[0].toTensor().sizes(), (std::vector<std::int64_t>{1, 24, 7, 7}));
+  EXPECT_TRUE(stack[0].toTensor().is_contiguous(at::MemoryFormat::ChannelsLast));
 }
 
 TEST(CompilerTest, ManyAreCompiledInParallel) {

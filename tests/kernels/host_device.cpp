@@ -16,12 +16,11 @@ namespace {
 
 using Run = void (*)(void* const* pointers, unsigned blocks, unsigned threads);
 
-// The kernel's own text with the host's conversions, and a loop over all threads of all blocks. Threads that
-// wait for each other are real ones.
+// The kernel's own text with the host's instructions, and a loop over all threads of all blocks.
 std::string host_program(const kernels::KernelSource& kernel, std::size_t pointers) {
   std::string text = kernel.text;
   const bool waits = text.find("__syncthreads") != text.npos;
-  text.replace(text.find(kernels::device::conversions), kernels::device::conversions.size(),
+  text.replace(text.find(kernels::device::instructions), kernels::device::instructions.size(),
                std::string(waits ? "#define THREADS_WAIT\n" : "") + "#include \"" HOST_DEVICE "\"\n");
   std::string arguments;
   for (std::size_t i = 0; i < pointers; ++i) {
@@ -34,23 +33,18 @@ struct Any {
   operator T*() const { return static_cast<T*>(pointer); }
 };
 extern "C" void run(void* const* pointers, unsigned blocks, unsigned threads) {
-  for (unsigned block = 0; block < blocks; ++block) {
-    const auto one = [&](unsigned thread) {
-      blockIdx.x = block;
-      threadIdx.x = thread;
-      nimble_kernel()" +
-         arguments + R"();
-    };
-)" +
-         (waits ? R"(
-    std::barrier<> barrier(threads);
-    all_threads = &barrier;
-    std::vector<std::jthread> running;
-    for (unsigned thread = 0; thread < threads; ++thread) running.emplace_back(one, thread);
-)"
-                : R"(
-    for (unsigned thread = 0; thread < threads; ++thread) one(thread);
-)") + "  }\n}\n";
+  const auto kernel = [&] { nimble_kernel()" +
+         arguments + R"(); };
+#ifdef THREADS_WAIT
+  Block block(threads);
+  for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) block.run(kernel);
+#else
+  for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
+    for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x) kernel();
+  }
+#endif
+}
+)";
 }
 
 Run compiled(const std::string& program, bool contract) {

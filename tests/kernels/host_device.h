@@ -9,8 +9,7 @@
 namespace nimble::testing {
 
 // Runs a generated kernel on the host, as a GPU would, on tensors in host memory: the source itself, compiled
-// by this build's C++ compiler, thread after thread. Only the conversions of half-precision numbers are
-// replaced.
+// by this build's C++ compiler, thread after thread. Only what names instructions of a GPU is replaced.
 void run_on_host(const kernels::KernelSource& kernel, const std::vector<at::Tensor>& tensors);
 
 }  // namespace nimble::testing

@@ -9,6 +9,7 @@
 #include "nimble/backend/cuda/schedule_streams.h"
 #include "nimble/backend/cuda/task_timeline.h"
 #include "nimble/backend/cuda/task_times.h"
+#include "nimble/kernels/cuda/dependent_launch.h"
 
 namespace nimble::cuda {
 namespace {
@@ -87,11 +88,26 @@ class GraphExecutable final : public Executable {
     const auto issue_all = [&](cudaStream_t origin, IssueTask issue_task) {
       streams.issue(program_.plan().schedule, origin, issue_task);
     };
+    const auto capture_once = [&] {
+      try {
+        graph_.emplace(program_, streams.raw(), issue_all, copies_in_, copies_out_);
+      } catch (...) {
+        program_.settle_libraries(inputs, stream);
+        throw;
+      }
+    };
+    const auto dependent_launches_before = kernels::dependent_launches();
     try {
-      graph_.emplace(program_, streams.raw(), issue_all, copies_in_, copies_out_);
-    } catch (...) {
-      program_.settle_libraries(inputs, stream);
-      throw;
+      capture_once();
+    } catch (const std::exception& error) {
+      if (kernels::dependent_launches() == dependent_launches_before) throw;
+      const kernels::WithoutDependentLaunches without;
+      capture_once();
+      kernels::give_up_dependent_launches();
+      TORCH_WARN(
+          "[nimble::cuda] kernels are no longer launched ahead of those that they depend on, because a "
+          "CUDA graph of such launches cannot be made here: ",
+          error.what());
     }
   }
 

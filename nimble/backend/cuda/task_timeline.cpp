@@ -7,6 +7,7 @@
 #include "nimble/backend/cuda/captured_graph.h"
 #include "nimble/backend/cuda/schedule_streams.h"
 #include "nimble/backend/timeline.h"
+#include "nimble/kernels/cuda/dependent_launch.h"
 #include "nimble/torch/outside_state.h"
 
 namespace nimble::cuda {
@@ -35,6 +36,8 @@ std::vector<TaskSpan> task_timeline(DeviceProgram& program, std::span<const at::
   Event start(Event::Timing::kOn);
   std::vector<Event> before = timing_events(tasks), after = timing_events(tasks);
   ScheduleStreams streams(schedule);
+  // Events lie between the tasks, so no kernel could begin early.
+  const kernels::WithoutDependentLaunches without;
   CapturedGraph graph(program, streams.raw(), [&](cudaStream_t origin, IssueTask issue_task) {
     start.record_in_graph(origin);
     streams.issue(schedule, origin, [&](TaskId task, cudaStream_t on) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "nimble/backend/cuda/captured_graph.h"
+#include "nimble/kernels/cuda/dependent_launch.h"
 #include "nimble/torch/outside_state.h"
 
 namespace nimble::cuda {
@@ -23,6 +24,8 @@ std::vector<Nanoseconds> task_times(DeviceProgram& program, std::span<const at::
   const auto& order = program.plan().schedule.launch_order;
   std::vector<Event> between;
   for (std::size_t i = 0; i <= order.size(); ++i) between.emplace_back(Event::Timing::kOn);
+  // Events lie between the tasks, so no kernel could begin early.
+  const kernels::WithoutDependentLaunches without;
   CapturedGraph graph(program, {}, [&](cudaStream_t origin, IssueTask issue_task) {
     between[0].record_in_graph(origin);
     for (std::size_t i = 0; i < order.size(); ++i) {

@@ -19,13 +19,8 @@ bool has_kernel(const at::Tensor& x, const at::Tensor& weight, const std::option
   return is_image_batch(x) && one_type && one_filter_each;
 }
 
-std::array<std::int64_t, 4> result_sizes(const at::Tensor& x, const Window& w) {
-  const auto steps = [](std::int64_t size, std::int64_t pad, std::int64_t reach, std::int64_t stride) {
-    return (size + 2 * pad - reach) / stride + 1;
-  };
-  return {x.size(0), x.size(1),
-          steps(x.size(2), w.padding_height, (w.height - 1) * w.dilation_height + 1, w.stride_height),
-          steps(x.size(3), w.padding_width, (w.width - 1) * w.dilation_width + 1, w.stride_width)};
+std::array<std::int64_t, 4> result_sizes(const at::Tensor& x, const Window& window) {
+  return {x.size(0), x.size(1), window.rows_of(x.size(2)), window.columns_of(x.size(3))};
 }
 
 at::Tensor& depthwise_convolution_out_cuda(const at::Tensor& x, const at::Tensor& weight,

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "nimble/kernels/cuda/dependent_launch.h"
 #include "nimble/kernels/cuda/kernel_compiler.h"
 
 namespace nimble::kernels {
@@ -84,9 +85,19 @@ void launch(const KernelSource& kernel, std::span<void* const> pointers) {
   if (pointers.back() == nullptr) return;
   std::vector<void*> arguments;
   for (void* const& pointer : pointers) arguments.push_back(const_cast<void**>(&pointer));
-  C10_CUDA_CHECK(cudaLaunchKernel(reinterpret_cast<const void*>(loaded(kernel)), dim3(kernel.blocks),
-                                  dim3(kernel.threads), arguments.data(), 0,
-                                  c10::cuda::getCurrentCUDAStream()));
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  const bool dependently = launches_dependently(current_arch());
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(kernel.blocks);
+  config.blockDim = dim3(kernel.threads);
+  config.stream = c10::cuda::getCurrentCUDAStream();
+  config.attrs = &early;
+  config.numAttrs = dependently ? 1 : 0;
+  if (dependently) count_dependent_launch();
+  C10_CUDA_CHECK(
+      cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(loaded(kernel)), arguments.data()));
 }
 
 void load_ahead(std::span<const KernelSource> kernels) {

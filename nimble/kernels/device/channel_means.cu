@@ -1,7 +1,7 @@
 // The mean of each channel over a whole image. A block takes `block_channels` neighbouring channels; its
 // threads share the pixels and add up what each found.
-extern "C" __global__ void __launch_bounds__(threads)
-    nimble_kernel(const T* __restrict__ x, T* __restrict__ y) {
+extern "C" __global__ void __launch_bounds__(threads) nimble_kernel(const T* x, T* y) {
+  after_earlier_kernels(x, y);
   constexpr int slices = threads / block_channels;
   __shared__ float found[slices][block_channels];
   const int lane = threadIdx.x % block_channels, slice = threadIdx.x / block_channels;

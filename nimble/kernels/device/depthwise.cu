@@ -2,8 +2,8 @@
 // is loaded once. `Index` and the constants come from the host: sizes, strides in elements, how the work is
 // laid out.
 extern "C" __global__ void __launch_bounds__(threads)
-    nimble_kernel(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias,
-                  T* __restrict__ y) {
+    nimble_kernel(const T* x, const T* weight, const T* bias, T* y) {
+  after_earlier_kernels(x, weight, bias, y);
   Index rest = static_cast<Index>(blockIdx.x) * threads + threadIdx.x;
   if (rest >= work) return;
   // Neighbouring threads take what neighbours in memory: channels, or columns.
@@ -57,14 +57,18 @@ extern "C" __global__ void __launch_bounds__(threads)
     }
   }
 
+  float shift[lanes] = {};
+#pragma unroll
+  for (int lane = 0; lane < lanes; ++lane) {
+    if (has_bias) shift[lane] = widen(bias[channel + lane]);
+  }
 #pragma unroll
   for (int c = 0; c < columns; ++c) {
     if (column + c >= out_width) break;
     Vector<T, lanes> result;
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) {
-      const float shift = has_bias ? widen(bias[channel + lane]) : 0.0f;
-      result.at[lane] = Narrow<T>::of(after(sum[c][lane] + shift));
+      result.at[lane] = Narrow<T>::of(after(sum[c][lane] + shift[lane]));
     }
     store(y + image * y_image + channel * y_channel + row * y_row + (column + c) * y_column, result);
   }

@@ -22,6 +22,8 @@ template <class F>
 __device__ inline F smaller(F a, F b) {
   return is_nan(a) ? a : (is_nan(b) ? b : ::min(a, b));
 }
+__device__ inline float larger(float a, float b) { return max_or_nan(a, b); }
+__device__ inline float smaller(float a, float b) { return min_or_nan(a, b); }
 
 template <class F>
 __device__ inline F identity(F x) {
@@ -98,11 +100,11 @@ __device__ inline F clamp(F x, F low, F high) {
 }
 template <class F>
 __device__ inline F relu(F x) {
-  return clamp_min(x, F(0));
+  return larger(x, F(0));
 }
 template <class F>
 __device__ inline F relu6(F x) {
-  return clamp(x, F(0), F(6));
+  return smaller(larger(x, F(0)), F(6));
 }
 template <class F>
 __device__ inline F silu(F x) {

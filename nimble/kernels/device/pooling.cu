@@ -1,7 +1,7 @@
 // One thread makes one pixel of `lanes` channels. `Index` and the constants come from the host: sizes,
 // strides in elements, how the work is laid out, and which pooling it is.
-extern "C" __global__ void __launch_bounds__(threads)
-    nimble_kernel(const T* __restrict__ x, T* __restrict__ y) {
+extern "C" __global__ void __launch_bounds__(threads) nimble_kernel(const T* x, T* y) {
+  after_earlier_kernels(x, y);
   Index rest = static_cast<Index>(blockIdx.x) * threads + threadIdx.x;
   if (rest >= work) return;
   Index channel;

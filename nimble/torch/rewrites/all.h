@@ -18,6 +18,7 @@ extern const Rewrite kNormThroughCat;
 extern const Rewrite kOutOfPlace;
 extern const Rewrite kPooling;
 extern const Rewrite kReluThroughCat;
+extern const Rewrite kSeparableConvolution;
 extern const Rewrite kWeightsOnce;
 
 }  // namespace nimble

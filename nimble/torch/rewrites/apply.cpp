@@ -22,6 +22,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Measuring would compile one kernel after the other.
+void compile_what_may_be_measured(const Rewrite& rewrite, const Program& program,
+                                  const RewriteContext& context) {
+  std::vector<Task> tasks;
+  const auto consider = [&](std::span<const Task> way) { tasks.insert(tasks.end(), way.begin(), way.end()); };
+  const Rewritten unmeasured = rewrite.apply(program, {.device = context.device, .consider = consider});
+  consider(unmeasured.program.tasks);
+  compile_kernels_ahead(tasks, context.device);
+}
+
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
 }  // namespace
@@ -37,10 +47,7 @@ AppliedRewrites apply_rewrites(Program program, std::span<const Rewrite* const> 
     RewriteReport report{.name = std::string(rewrite->name), .sites = {}};
     report.tasks_before = report.tasks_after = applied.program.tasks.size();
     try {
-      // Measuring would compile one kernel after the other; what is taken without it is mostly what is
-      // needed.
-      if (context.measure)
-        compile_kernels_ahead(rewrite->apply(applied.program, {.device = context.device}).program);
+      if (context.measure) compile_what_may_be_measured(*rewrite, applied.program, context);
       Rewritten rewritten = rewrite->apply(applied.program, context);
       if (rewritten.sites.empty()) continue;
       report.sites = std::move(rewritten.sites);

@@ -25,11 +25,11 @@ c10::IValue without_memory(const Operand& operand) {
 
 }  // namespace
 
-void compile_kernels_ahead(const Program& program) {
+void compile_kernels_ahead(std::span<const Task> tasks, c10::Device device) {
   const c10::InferenceMode ordinary(false);
   const at::NoGradGuard no_grad;
   std::vector<kernels::ComingCall> calls;
-  for (const Task& task : program.tasks) {
+  for (const Task& task : tasks) {
     // Ours tell which kernels they need when they are called without memory.
     const bool tells = task.op.operator_name().name.starts_with("nimble::") &&
                        task.op.hasKernelForDispatchKey(c10::DispatchKey::Meta);
@@ -37,7 +37,7 @@ void compile_kernels_ahead(const Program& program) {
     kernels::ComingCall& call = calls.emplace_back(kernels::ComingCall{task.op, {}});
     for (const Operand& operand : task.arguments) call.arguments.push_back(without_memory(operand));
   }
-  if (!calls.empty()) kernels::compile_ahead(calls, program.device());
+  if (!calls.empty()) kernels::compile_ahead(calls, device);
 }
 
 }  // namespace nimble

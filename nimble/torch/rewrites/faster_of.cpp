@@ -48,6 +48,9 @@ Nanoseconds Chooser::time(std::span<const Buffer> buffers, const std::vector<Tas
 
 std::size_t Chooser::faster_of(std::span<const Buffer> buffers, std::span<const std::vector<Task>> candidates,
                                double clearly) {
+  if (context_.consider) {
+    for (const std::vector<Task>& tasks : candidates) context_.consider(tasks);
+  }
   if (!context_.measure || spent_seconds_ > context_.measure_seconds) return 0;
   std::size_t best = 0;
   for (std::size_t i = 1; i < candidates.size(); ++i) {

@@ -29,6 +29,11 @@ struct RewriteContext {
   // How long these tasks take on this machine, run alone, one after the other; what they read from other
   // tasks is made up. Empty where nothing shall be measured: see faster_of.
   std::function<Nanoseconds(std::span<const Buffer> buffers, std::span<const Task> tasks)> measure = {};
+  // Set in a run that measures nothing and is thrown away: hears of every way that would be measured, so that
+  // their kernels can be compiled beforehand, many at once.
+  std::function<void(std::span<const Task> tasks)> consider = {};
+  bool chooses() const { return measure || consider; }
+
   double measure_seconds = std::numeric_limits<double>::infinity();  // how long one rewrite may go on
   std::shared_ptr<KnownTimes> known = nullptr;  // where to look before measuring, and to add to afterwards
 };

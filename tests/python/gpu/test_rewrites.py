@@ -18,6 +18,7 @@ REWRITES = [
     "relu_through_cat",
     "channels_last",
     "fuse_convolution",
+    "separable_convolution",
     "pooling",
     "linear_activation",
     "fuse_pointwise",
@@ -76,6 +77,41 @@ def test_without_measuring_the_usual_choice_is_right_too():
     fast = nimble.compile(model, strict=True, rewrites="default", tune=0).prepare(x)
     assert "cudnn_convolution" in fast.explain()
     assert_no_worse_than_eager(model, fast, torch.randn_like(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["nasnet_a_mobile", "mobilenet_v2"])
+def test_depthwise_convolutions_become_part_of_those_behind_them(name, dtype):
+    model, x = on_gpu(name, dtype)
+    rewrites = ["fold_batch_norm", "relu_through_cat", "channels_last", "fuse_convolution"]
+    apart = nimble.compile(model, strict=True, rewrites=rewrites, tune=0).prepare(x)
+    fast = nimble.compile(model, strict=True, rewrites=[*rewrites, "separable_convolution"], tune=0).prepare(
+        x
+    )
+    assert fast.stats["tasks"] <= apart.stats["tasks"] - 10, fast.explain()
+    assert_no_worse_than_eager(model, fast, torch.randn_like(x))
+
+
+@pytest.mark.parametrize("name", ["nasnet_a_mobile", "mobilenet_v2"])
+def test_replays_do_not_differ_by_a_bit(name):
+    """On many streams, with kernels that begin before those they depend on have ended."""
+    model, x = on_gpu(name, torch.float16)
+    fast = nimble.compile(model, strict=True, rewrites="default", streams="max").prepare(x)
+    inputs = [torch.randn_like(x) for _ in range(4)]
+    expected = []
+    for value in inputs:
+        expected.append(fast(value))
+        torch.cuda.synchronize()
+    for _ in range(50):
+        for value, wanted in zip(inputs, expected, strict=True):
+            assert torch.equal(fast(value), wanted)
+
+
+def test_without_tf32_no_product_is_made_with_it():
+    model, x = on_gpu("mobilenet_v2", torch.float32)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        fast = nimble.compile(model, strict=True, rewrites="default").prepare(x)
+        assert "matrix_convolution" not in fast.explain()
 
 
 def test_weights_changed_in_place_are_folded_and_packed_again():

@@ -6,8 +6,9 @@
 //   %3 = relu(%2)
 //
 // Which call is fastest differs from one convolution to the next, so each is measured: cuDNN's fused ones (by
-// its graphs, or as PyTorch calls it), a matrix product for a filter of one pixel, our own kernel for one
-// filter to a channel, or a plain convolution followed by one generated kernel for all that is pointwise.
+// its graphs, or as PyTorch calls it), a matrix product for a filter of one pixel (cuBLASLt's or our own),
+// our own kernel for one filter to a channel, or a plain convolution followed by one generated kernel for all
+// that is pointwise.
 
 #include <ATen/ATen.h>
 
@@ -188,9 +189,16 @@ class Fuse {
     const bool has_epilogue = c.bias || site.added || site.after != "none";
     if (site.after == "relu" && context_.device.is_cuda()) ways.push_back(cudnn(site));
     if (c.is_matrix_product() && is_channels_last(c.x)) {
-      constexpr std::int64_t kProposals = 4;
-      const std::int64_t proposals = context_.measure ? kProposals : 1;
-      for (std::int64_t n = 0; n < proposals; ++n) ways.push_back(matrix_product(site, n));
+      constexpr std::int64_t kProposals = 4, kTiles = 3;
+      const std::int64_t proposals = context_.chooses() ? kProposals : 1;
+      for (std::int64_t n = 0; n < proposals; ++n) {
+        ways.push_back(matrix_product("nimble::pointwise_convolution", site, n));
+      }
+      if (context_.chooses() && may_use_tensor_cores(c.x.dtype)) {
+        for (std::int64_t n = 0; n < kTiles; ++n) {
+          ways.push_back(matrix_product("nimble::matrix_convolution", site, n));
+        }
+      }
     }
     if (has_epilogue) ways.push_back(convolution_and_pointwise(site));
     // ATen has cuDNN's kernels with a relu, which need no plans of our own.
@@ -255,15 +263,20 @@ class Fuse {
             .calls = {{site.added ? with_sum : plain, std::move(arguments), {result_of(site)}}}};
   }
 
-  Way matrix_product(const Site& site, std::int64_t proposal) {
-    static const auto op = find_operator("nimble::pointwise_convolution");
+  // By cuBLASLt or by our own kernel, of the ways that it has the one with this number.
+  Way matrix_product(const char* name, const Site& site, std::int64_t number) {
     const ImageConvolution& c = site.convolution;
-    return {.name = "pointwise_convolution " + std::to_string(proposal),
+    const auto op = find_operator(name);
+    std::vector<Operand> arguments = {c.x,
+                                      c.weight,
+                                      optional_ref(c.bias),
+                                      optional_ref(site.added),
+                                      c10::IValue(site.after),
+                                      c10::IValue(number)};
+    add_defaults(op, arguments);
+    return {.name = std::string(name) + " " + std::to_string(number),
             .prepare = {},
-            .calls = {{op,
-                       {c.x, c.weight, optional_ref(c.bias), optional_ref(site.added),
-                        c10::IValue(site.after), c10::IValue(proposal)},
-                       {result_of(site)}}}};
+            .calls = {{op, std::move(arguments), {result_of(site)}}}};
   }
 
   Way convolution_and_pointwise(const Site& site) {

@@ -1,5 +1,7 @@
 #include "nimble/torch/rewrites/cuda/sites.h"
 
+#include <ATen/Context.h>
+
 #include <algorithm>
 
 #include "nimble/torch/rewrites/convolution.h"
@@ -91,6 +93,15 @@ std::vector<std::size_t> depths(const Program& program) {
     }
   }
   return of_task;
+}
+
+bool may_use_tensor_cores(at::ScalarType type) {
+  return type != at::kFloat || at::globalContext().allowTF32CuDNN(at::Float32Op::CONV);
+}
+
+void add_defaults(const c10::OperatorHandle& op, std::vector<Operand>& arguments) {
+  const auto& all = op.schema().arguments();
+  for (std::size_t a = arguments.size(); a < all.size(); ++a) arguments.emplace_back(*all[a].default_value());
 }
 
 bool is_channels_last(const TensorRef& ref) {

@@ -37,6 +37,12 @@ bool never_rewritten(const Program& program, const Uses& uses, const TensorRef& 
 // By task: how many tasks lie on the longest way to it.
 std::vector<std::size_t> depths(const Program& program);
 
+// Whether products of this type may be made as tensor cores make them: float32 as cuDNN would, by TF32.
+bool may_use_tensor_cores(at::ScalarType type);
+
+// Appends the values that an operator has for the arguments that are missing.
+void add_defaults(const c10::OperatorHandle& op, std::vector<Operand>& arguments);
+
 // Channels of a pixel lie beside each other.
 bool is_channels_last(const TensorRef& ref);
 at::DimVector channels_last_strides(at::IntArrayRef sizes);

@@ -89,7 +89,8 @@ std::optional<c10::OperatorHandle> out_form(const Task& task, c10::Device device
 bool reads_slices(const Task& task) {
   static constexpr const char* kOurs[] = {"nimble::pointwise",           "nimble::depthwise_convolution",
                                           "nimble::max_pool2d",          "nimble::avg_pool2d",
-                                          "nimble::adaptive_avg_pool2d", "nimble::pointwise_convolution"};
+                                          "nimble::adaptive_avg_pool2d", "nimble::pointwise_convolution",
+                                          "nimble::matrix_convolution"};
   return task.op.hasTag(at::Tag::pointwise) ||
          std::any_of(std::begin(kOurs), std::end(kOurs),
                      [&](const char* name) { return is_call_of(task, name); });

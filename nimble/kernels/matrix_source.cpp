@@ -1,0 +1,132 @@
+#include "nimble/kernels/matrix_source.h"
+
+#include <algorithm>
+
+#include "nimble/core/error.h"
+#include "nimble/kernels/activation.h"
+#include "nimble/kernels/device_sources.h"
+
+namespace nimble::kernels {
+namespace {
+
+constexpr std::int64_t kMostShared = 48 * 1024;  // bytes that every kernel may have
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// How many elements 16 bytes hold.
+std::int64_t piece_of(const MatrixConvolution& c) {
+  return 16 / static_cast<std::int64_t>(c10::elementSize(c.dtype));
+}
+std::int64_t chunks_of(const MatrixConvolution& c) { return ceil_div(c.x.channels, 4 * piece_of(c)); }
+
+// How many pieces, of four registers, a thread may load together: of many threads, each has few registers.
+std::int64_t most_pieces(const MatrixTile& tile) { return tile.warps > 8 ? 14 : 24; }
+
+// How many chunks a warp has under way together.
+std::int64_t ahead_of(const MatrixConvolution& c, const MatrixTile& tile) {
+  if (c.has_filters) return 1;
+  const auto pieces = tile.columns + tile.channels / 8;
+  return std::clamp(most_pieces(tile) / pieces, std::int64_t{1}, ceil_div(chunks_of(c), tile.warps));
+}
+
+// What a row of a filter has to load.
+std::int64_t pieces_of_row(const MatrixConvolution& c, const MatrixTile& tile) {
+  const Window& w = c.window;
+  return (tile.columns - 1) * w.stride_width + (w.width - 1) * w.dilation_width + 1 + w.width;
+}
+
+// How many rows of a filter it has under way together.
+std::int64_t rows_ahead_of(const MatrixConvolution& c, const MatrixTile& tile) {
+  return std::clamp(most_pieces(tile) / pieces_of_row(c, tile), std::int64_t{1}, c.window.height);
+}
+
+std::int64_t blocks_of(const MatrixConvolution& c, const MatrixTile& tile) {
+  const auto groups = c.x.images * c.out_height * ceil_div(c.out_width, tile.columns);
+  return ceil_div(groups, 8) * ceil_div(c.channels, tile.channels);
+}
+
+// An estimate, in cycles of a large GPU: nobody hides the latency of a small product, and what the warps of
+// one multiprocessor load comes one after the other.
+std::int64_t cycles_of(const MatrixConvolution& c, const MatrixTile& tile) {
+  constexpr std::int64_t kMultiprocessors = 132, kLatency = 700, kCyclesOfALoad = 4;
+  const auto pixel_loads = c.has_filters ? c.window.height * pieces_of_row(c, tile) : tile.columns;
+  const auto rounds = ceil_div(chunks_of(c), tile.warps);
+  const auto waits = ceil_div(rounds, ahead_of(c, tile)) * ceil_div(c.window.height, rows_ahead_of(c, tile));
+  const auto loads = ceil_div(blocks_of(c, tile), kMultiprocessors) * tile.warps * rounds *
+                     (pixel_loads + tile.channels / 8);
+  return loads * kCyclesOfALoad + waits * kLatency;
+}
+
+std::string function(std::string_view name, std::string_view activation) {
+  return "__device__ inline float " + std::string(name) + "(float x) { return " +
+         device_function(activation) + "(x); }\n";
+}
+
+std::string vectors(const MatrixConvolution& c) {
+  const auto piece = piece_of(c);
+  const auto aligned = [](std::int64_t widest, std::initializer_list<std::int64_t> numbers) {
+    CommonVector vector(widest);
+    for (const std::int64_t number : numbers) vector.divides(number);
+    return vector.width();
+  };
+  return constant("x_lanes", c.x.channel_vector(piece)) +
+         constant("weight_lanes", aligned(piece, {c.x.channels, c.weight_row, c.weight_first})) +
+         constant("filter_lanes", aligned(piece, {c.x.channels, c.filters_first.value_or(0)})) +
+         constant("filter_bias_lanes", aligned(piece, {c.x.channels, c.filter_bias_first.value_or(0)})) +
+         constant("out_lanes", aligned(4, {c.channels, c.y_step, c.y_first, c.bias_first.value_or(0),
+                                           c.residual_step, c.residual_first.value_or(0)}));
+}
+
+}  // namespace
+
+std::vector<MatrixTile> matrix_tiles(const MatrixConvolution& c) {
+  std::vector<MatrixTile> tiles;
+  for (const std::int64_t columns : {2, 4}) {
+    for (const std::int64_t channels : {16, 32, 64}) {
+      if (channels > 16 && channels >= 2 * c.channels) continue;
+      for (const std::int64_t warps : {4, 8, 16}) {
+        // What does not fit into the registers.
+        const bool large = columns == 4 && (c.has_filters ? channels == 64 : warps == 16);
+        if (large || (c.has_filters && warps == 16)) continue;
+        const MatrixTile tile{columns, channels, std::min(warps, chunks_of(c))};
+        const auto shared = tile.warps * 8 * columns * (channels + 8) * std::int64_t{sizeof(float)};
+        if (shared > kMostShared || std::find(tiles.begin(), tiles.end(), tile) != tiles.end()) continue;
+        tiles.push_back(tile);
+      }
+    }
+  }
+  std::stable_sort(tiles.begin(), tiles.end(), [&](const MatrixTile& a, const MatrixTile& b) {
+    return cycles_of(c, a) < cycles_of(c, b);
+  });
+  return tiles;
+}
+
+KernelSource matrix_source(const MatrixConvolution& c, std::int64_t candidate) {
+  const auto tiles = matrix_tiles(c);
+  if (candidate < 0 || candidate >= static_cast<std::int64_t>(tiles.size()))
+    throw Error("[nimble::matrix_convolution] there are " + std::to_string(tiles.size()) +
+                " ways to divide this product, there is no number " + std::to_string(candidate));
+  const MatrixTile& tile = tiles[static_cast<std::size_t>(candidate)];
+  const auto inner = c.x.channels;
+  const std::string constants =
+      index_type(
+          {c.x.elements(), c.x.images * c.out_height * c.out_width * std::max(c.y_step, c.residual_step)}) +
+      type_alias("T", c.dtype) + c.window.constants() + c.x.constants("x") + vectors(c) +
+      constant("images", c.x.images) + constant("height", c.x.height) + constant("width", c.x.width) +
+      constant("out_height", c.out_height) + constant("out_width", c.out_width) +
+      constant("channels", c.channels) + constant("inner", inner) + constant("weight_row", c.weight_row) +
+      constant("y_step", c.y_step) + constant("residual_step", c.residual_step) +
+      constant("filter_row", c.window.width * inner) + constant("filter_column", inner) +
+      constant("has_bias", c.bias_first.has_value()) +
+      constant("has_residual", c.residual_first.has_value()) + constant("has_filters", c.has_filters) +
+      constant("has_filter_bias", c.filter_bias_first.has_value()) + constant("columns", tile.columns) +
+      constant("column_tiles", ceil_div(c.out_width, tile.columns)) +
+      constant("tile_channels", tile.channels) + constant("warps", tile.warps) +
+      constant("ahead", ahead_of(c, tile)) + constant("rows_ahead", rows_ahead_of(c, tile)) +
+      constant("before_keeps_zero", c.before != "sigmoid") + function("before", c.before) +
+      function("between", c.between) + function("after", c.after);
+  return {with_prelude(constants, device::matrix), static_cast<unsigned>(blocks_of(c, tile)),
+          static_cast<unsigned>(32 * tile.warps), true};
+}
+
+}  // namespace nimble::kernels
