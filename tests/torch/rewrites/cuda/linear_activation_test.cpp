@@ -74,7 +74,8 @@ TEST_F(LinearActivation, NotIfItsInputIsWrittenBeforeTheActivation) {
 TEST_F(LinearActivation, RandomProgramsGiveWhatEagerGives) {
   std::size_t fired = 0;
   for (std::uint64_t seed = 0; seed < 80; ++seed) {
-    const RandomLinears function(seed);
+    // Without the approximation by tanh, which is what the fused call gives on a GPU, but not on a CPU.
+    const RandomLinears function(seed, "none");
     SCOPED_TRACE(seed);
     const Forced result = forced(function, function.inputs(), kLinearActivation);
     fired += result.sites.size();

@@ -92,7 +92,7 @@ TEST_F(PoolingRewrite, RandomProgramsGiveWhatEagerGives) {
       Tensors images = {in[0] * 2}, others;  // never the argument in place
       for (int i = 0; i < 8; ++i) {
         const at::Tensor x = images[random() % images.size()];
-        const std::int64_t size = between(1, std::min<std::int64_t>(3, x.size(2)));
+        const std::int64_t size = between(1, std::min<std::int64_t>({3, x.size(2), x.size(3)}));
         const std::int64_t stride = between(1, 2), padding = between(0, size / 2);
         switch (random() % 8) {
           case 0:
