@@ -82,6 +82,9 @@ class Executable {
   // Runs the tasks one after the other and returns how long each took, by task.
   virtual std::vector<Nanoseconds> measure_tasks(std::span<const at::Tensor> inputs) = 0;
 
+  // How much of each of these times the clock itself took. Nothing worth measuring on a CPU.
+  virtual Nanoseconds measure_clock(std::span<const at::Tensor>) { return 0; }
+
   // Replays the schedule a few times with a clock around each task, and returns the run of median length, by
   // task. What that changes outside, inputs included, is put back.
   virtual std::vector<TaskSpan> measure_timeline(std::span<const at::Tensor> inputs) = 0;

@@ -36,7 +36,8 @@ std::vector<double> time_replays(Executable& executable, std::span<const at::Ten
 }
 
 // A task may be interrupted in one run; in most of a few it is not.
-std::vector<Nanoseconds> task_costs(Executable& executable, std::span<const at::Tensor> inputs) {
+std::vector<Nanoseconds> task_costs(Executable& executable, std::span<const at::Tensor> inputs,
+                                    Nanoseconds clock) {
   constexpr std::size_t kRuns = 3;
   std::vector<std::vector<Nanoseconds>> runs;
   for (std::size_t i = 0; i < kRuns; ++i) runs.push_back(executable.measure_tasks(inputs));
@@ -44,7 +45,7 @@ std::vector<Nanoseconds> task_costs(Executable& executable, std::span<const at::
   for (std::size_t task = 0; task < runs.front().size(); ++task) {
     std::vector<Nanoseconds> of_task;
     for (const auto& run : runs) of_task.push_back(run[task]);
-    costs.push_back(median(std::move(of_task)));
+    costs.push_back(std::max<Nanoseconds>(1, median(std::move(of_task)) - clock));  // nothing takes no time
   }
   return costs;
 }
@@ -58,7 +59,8 @@ Measured measure(Executable& executable, std::span<const at::Tensor> inputs) {
   std::vector<double> times = time_replays(executable, inputs);
   measured.replays = times.size();
   measured.replay_nanoseconds = median(std::move(times));
-  measured.costs = task_costs(executable, inputs);
+  measured.clock = executable.measure_clock(inputs);
+  measured.costs = task_costs(executable, inputs, measured.clock);
   measured.spans = executable.measure_timeline(inputs);
   return measured;
 }

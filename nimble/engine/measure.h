@@ -9,7 +9,8 @@ namespace nimble {
 
 // What was measured of an executable, for a report.
 struct Measured {
-  std::vector<Nanoseconds> costs;  // by task, run alone: the median of some runs
+  std::vector<Nanoseconds> costs;  // by task, run alone: the median of some runs, without the clock's part
+  Nanoseconds clock = 0;           // which was taken off each
   std::vector<TaskSpan> spans;     // by task, in one replay with a clock around each task
   double replay_nanoseconds = 0;   // median, from the call until all is done, without such clocks
   std::size_t replays = 0;         // that this is the median of

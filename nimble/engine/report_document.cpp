@@ -185,6 +185,7 @@ Object describe(const Part& part, const Measured& measured) {
           {"planned_total", planned.total},
           {"critical_path_length", bounds.critical_path},
           {"work", bounds.work},
+          {"clock", measured.clock},
           {"plan_milliseconds", choice.plan_milliseconds},
           {"tune_milliseconds", choice.tune_milliseconds},
           {"tried", tried_of(choice)},

@@ -197,19 +197,19 @@ class CompiledFunction:
         """Writes the same timelines as Chrome trace events, for Perfetto (ui.perfetto.dev)."""
         write_trace(self._document(args, kwargs), path)
 
-    def _document(self, args: tuple, kwargs: dict) -> dict:
+    def _document(self, args: tuple, kwargs: dict, eager: bool = True) -> dict:
         if self._last_call is None:
             raise _C.Error(
                 "[nimble::report] nothing is recorded yet: call the function, or prepare() it, first"
             )
         if args or kwargs:
-            document = measured_document(self, args, kwargs)
+            document = measured_document(self, args, kwargs, eager=eager)
             if document["parts"]:
                 return document
         else:
             args, kwargs = self._last_call.arguments()
         with self._last_call.settings():
-            return measured_document(self, args, kwargs)
+            return measured_document(self, args, kwargs, eager=eager)
 
     def program(self) -> str:
         """The recorded program of the signature used last, one line for each task."""

@@ -33,6 +33,7 @@ class Outcome:
 
     operator: str
     equal: int = 0
+    rewritten: int = 0  # how many of these a rewrite changed
     refused: list[str] = field(default_factory=list)  # the operator that each refusal named
     skipped: list[str] = field(default_factory=list)  # why
     wrong: list[str] = field(default_factory=list)

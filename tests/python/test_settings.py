@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
+from nimble.settings import _OPTIONS
 from support import assert_same, replay, warm_up
 
 import nimble
@@ -22,6 +25,17 @@ def without_grad():
 def test_an_unknown_option_is_refused_with_the_known_ones():
     with pytest.raises(TypeError, match=r"no_such_option.*strict"):
         nimble.compile(lambda x: x, no_such_option=1)
+
+
+def test_the_page_lists_every_option_with_its_default():
+    page = Path(__file__).resolve().parents[2] / "docs" / "getting-started.md"
+    listed = re.findall(
+        r"^\| `(\w+)` \| `NIMBLE_(\w+)` \| `?(.+?)`? \|", page.read_text(), flags=re.MULTILINE
+    )
+    assert [(name, variable) for name, variable, _ in listed] == [(name, name.upper()) for name in _OPTIONS]
+    in_words = {"0": ("0", "false")}
+    for name, _, default in listed:
+        assert default in in_words.get(_OPTIONS[name][1], (_OPTIONS[name][1],)), name
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,9 @@ class GraphExecutable final : public Executable {
   std::vector<Nanoseconds> measure_tasks(std::span<const at::Tensor> inputs) override {
     return task_times(program_, inputs);
   }
+  Nanoseconds measure_clock(std::span<const at::Tensor> inputs) override {
+    return clock_time(program_, inputs);
+  }
   std::vector<TaskSpan> measure_timeline(std::span<const at::Tensor> inputs) override {
     return task_timeline(program_, inputs);
   }

@@ -4,14 +4,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "nimble/backend/cuda/captured_graph.h"
 #include "nimble/kernels/cuda/dependent_launch.h"
 #include "nimble/torch/outside_state.h"
 
 namespace nimble::cuda {
+namespace {
 
-std::vector<Nanoseconds> task_times(DeviceProgram& program, std::span<const at::Tensor> inputs) {
+enum class Events { kBetweenTasks, kAtBothEnds };
+
+// Captures all tasks one after the other with these events, and returns how long it was from each event to
+// the next.
+std::vector<Nanoseconds> times_between(Events events, DeviceProgram& program,
+                                       std::span<const at::Tensor> inputs) {
   constexpr std::size_t kRuns = 5;
   const c10::cuda::CUDAGuard on_device(program.device());
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
@@ -22,38 +29,59 @@ std::vector<Nanoseconds> task_times(DeviceProgram& program, std::span<const at::
   if (!program.is_warm()) program.warm_up();
 
   const auto& order = program.plan().schedule.launch_order;
-  std::vector<Event> between;
-  for (std::size_t i = 0; i <= order.size(); ++i) between.emplace_back(Event::Timing::kOn);
+  const std::size_t count = events == Events::kBetweenTasks ? order.size() : 1;
+  std::vector<Event> recorded;
+  for (std::size_t i = 0; i <= count; ++i) recorded.emplace_back(Event::Timing::kOn);
   // Events lie between the tasks, so no kernel could begin early.
   const kernels::WithoutDependentLaunches without;
   CapturedGraph graph(program, {}, [&](cudaStream_t origin, IssueTask issue_task) {
-    between[0].record_in_graph(origin);
+    recorded.front().record_in_graph(origin);
     for (std::size_t i = 0; i < order.size(); ++i) {
       issue_task(order[i], origin);
-      between[i + 1].record_in_graph(origin);
+      if (i + 1 < count) recorded[i + 1].record_in_graph(origin);
     }
+    recorded.back().record_in_graph(origin);
   });
 
   const OutsideState before = OutsideState::save(program.program(), {});
-  std::vector<std::vector<float>> milliseconds(order.size());
+  std::vector<std::vector<float>> milliseconds(count);
   for (std::size_t run = 0; run <= kRuns; ++run) {
     program.copy_in(inputs, stream);  // a program may write to its inputs
     graph.launch(stream);
     check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     if (run == 0) continue;
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      milliseconds[i].push_back(between[i + 1].milliseconds_since(between[i]));
+    for (std::size_t i = 0; i < count; ++i) {
+      milliseconds[i].push_back(recorded[i + 1].milliseconds_since(recorded[i]));
     }
   }
   before.restore();
 
-  std::vector<Nanoseconds> times(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    std::vector<float>& runs = milliseconds[i];
+  std::vector<Nanoseconds> times;
+  for (std::vector<float>& runs : milliseconds) {
     std::nth_element(runs.begin(), runs.begin() + kRuns / 2, runs.end());
-    times[order[i].index()] = std::llround(runs[kRuns / 2] * 1e6);
+    times.push_back(std::llround(runs[kRuns / 2] * 1e6));
   }
   return times;
+}
+
+}  // namespace
+
+std::vector<Nanoseconds> task_times(DeviceProgram& program, std::span<const at::Tensor> inputs) {
+  const auto in_order = times_between(Events::kBetweenTasks, program, inputs);
+  const auto& order = program.plan().schedule.launch_order;
+  std::vector<Nanoseconds> times(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) times[order[i].index()] = in_order[i];
+  return times;
+}
+
+Nanoseconds clock_time(DeviceProgram& program, std::span<const at::Tensor> inputs) {
+  const auto with = times_between(Events::kBetweenTasks, program, inputs);
+  const auto without = times_between(Events::kAtBothEnds, program, inputs);
+  // The last event is there both times.
+  const auto events = static_cast<Nanoseconds>(with.size()) - 1;
+  if (events < 1) return 0;
+  const Nanoseconds added = std::accumulate(with.begin(), with.end(), Nanoseconds{0}) - without.front();
+  return std::max<Nanoseconds>(0, added / events);
 }
 
 }  // namespace nimble::cuda

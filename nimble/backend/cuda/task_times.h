@@ -14,4 +14,9 @@ namespace nimble::cuda {
 // would measure how fast the host launches.
 std::vector<Nanoseconds> task_times(DeviceProgram& program, std::span<const at::Tensor> inputs);
 
+// How much of each of these times is the event's own. An event between two kernels is a node of the graph
+// like any other: so the same tasks are captured again without events between them, and what all took less is
+// shared out evenly.
+Nanoseconds clock_time(DeviceProgram& program, std::span<const at::Tensor> inputs);
+
 }  // namespace nimble::cuda

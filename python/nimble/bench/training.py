@@ -75,6 +75,6 @@ def preparer(job: Job) -> Callable[[System], Entrant]:
         }
         if system.name == "eager":
             row |= {"first_run_seconds": search_seconds, "answer": "itself"}
-        return Entrant(system, steps.run, row)
+        return Entrant(system, steps.run, row, steps.ready.bound)
 
     return prepare

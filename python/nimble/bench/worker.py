@@ -1,8 +1,8 @@
 """The process that does one job: `python -m nimble.bench.worker JOB`.
 
 Says what it found in lines of JSON, on what was its standard output: libraries that print there do not disturb it.
-Prepares its systems, waits for a line on its input, times them in turn, and profiles last, since timings after
-profiling are off.
+Prepares its systems, waits for a line on its input, times them in turn and then Nimble's tasks, and profiles last,
+since timings after profiling are off.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import asdict
 
 import torch
 
+import nimble
 from nimble.bench import inference, training
 from nimble.bench.active import active_share
 from nimble.bench.entrant import Entrant
@@ -97,6 +98,10 @@ def measure(job: Job, entrants: list[Entrant], pipe: Pipe) -> None:
         if "eager" in timings:
             found["over_eager"] = timings["eager"].median / timing.median
         pipe.say(system=name, row=found)
+    for entrant in entrants:
+        if entrant.bound:
+            pipe.say(doing=f"{entrant.system.title}: timing each task alone")
+            pipe.say(system=entrant.system.name, row=bound_of(entrant))
     if job.device.type != "cuda":
         return
     for entrant in entrants:
@@ -108,6 +113,13 @@ def measure(job: Job, entrants: list[Entrant], pipe: Pipe) -> None:
             share = active_share(entrant.run)
             if share is not None:
                 pipe.say(system=entrant.system.name, row={"active_share": share})
+
+
+def bound_of(entrant: Entrant) -> dict:
+    try:
+        return {"critical_path_milliseconds": entrant.bound()}
+    except (RuntimeError, nimble.Error) as error:  # there may be no memory left for one more capture
+        return {"critical_path_failed": in_words(error)}
 
 
 def worth_profiling(entrants: list[Entrant]) -> list[Entrant]:

@@ -87,6 +87,7 @@ def report() -> dict:
                 owned_bytes=50 * MIB,
                 prepare_seconds=1.25,
                 host_microseconds=27.0,
+                critical_path_milliseconds=0.8,
                 stats=stats,
                 memory={"steady": 55 * MIB, "preparing": 300 * MIB, **shared},
                 answer="same bits",

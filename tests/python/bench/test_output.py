@@ -59,6 +59,7 @@ def test_a_row_has_figures_or_the_reason_why_not():
         ("p99 ms", "1.500"),
         ("× eager", "20.00"),
         ("× graph", "2.50"),
+        ("× critical path", "1.25"),
         ("GPU active", "60%"),
         ("tasks", "898"),
         ("streams", "8"),

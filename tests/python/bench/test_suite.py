@@ -76,6 +76,7 @@ def test_what_is_timed_as_nimble_is_a_replay(tiny_run):
         if row["system"].startswith("nimble"):
             assert row["stats"]["replays"] > 0
             assert row["stats"]["tasks"] > 0
+            assert row["critical_path_milliseconds"] > 0
 
 
 def test_a_gpus_systems_have_no_row_on_a_cpu(tiny_run):

@@ -36,6 +36,9 @@ def test_the_device_times_each_task_in_the_order_of_the_schedule(branches, strea
     tasks = part["tasks"]
     assert part["device"] == "cuda:0"
     assert all(task["measured"][0] < task["measured"][1] for task in tasks)
+    assert part["clock"] >= 0
+    assert all(task["cost"] > 0 for task in tasks)
+    assert part["critical_path_length"] <= part["work"] == sum(task["cost"] for task in tasks)
     for before, after in [*part["edges"], *part["waits"]]:
         assert tasks[before]["measured"][1] <= tasks[after]["measured"][0]
 

@@ -72,6 +72,7 @@ def synthetic_document(tasks: int, streams: int, seed: int = 0) -> dict:
         "planned_total": length,
         "critical_path_length": work // 2,
         "work": work,
+        "clock": 0,
         "plan_milliseconds": 1.5,
         "tune_milliseconds": 30.0,
         "tried": [

@@ -1,4 +1,5 @@
-"""Random networks of what the rewrites look for: convolutions, batch norms, activations, sums, concatenations."""
+"""Random networks of what the rewrites look for: convolutions, batch norms, activations, sums, concatenations, pooling,
+linear layers."""
 
 from __future__ import annotations
 
@@ -53,6 +54,73 @@ def chains(draw, channels: int, outputs: int) -> nn.Module:
     if draw(st.booleans()):
         layers.append(draw(st.sampled_from(ACTIVATIONS))())
     return nn.Sequential(*layers)
+
+
+class Mean(nn.Module):
+    """Over the pixels, as many networks pool at their end."""
+
+    def __init__(self, keep: bool):
+        super().__init__()
+        self.keep = keep
+
+    def forward(self, x):
+        return x.mean((2, 3), keepdim=self.keep)
+
+
+@st.composite
+def pools(draw) -> nn.Module:
+    """That leave at least a pixel of the smallest image."""
+    kernel = draw(st.sampled_from([1, 2, 3]))
+    options = {
+        "stride": draw(st.sampled_from([1, 2])),
+        "padding": kernel // 2,
+        "ceil_mode": draw(st.booleans()),
+    }
+    kind = draw(st.sampled_from(["max", "average", "adaptive", "mean"]))
+    if kind == "max":
+        return nn.MaxPool2d(kernel, **options)
+    if kind == "average":
+        divisor = draw(st.sampled_from([None, 2]))
+        return nn.AvgPool2d(
+            kernel, count_include_pad=draw(st.booleans()), divisor_override=divisor, **options
+        )
+    if kind == "adaptive":
+        return nn.AdaptiveAvgPool2d((draw(st.integers(1, 4)), draw(st.integers(1, 4))))
+    return Mean(keep=True)
+
+
+@st.composite
+def pooling_networks(draw) -> nn.Module:
+    """Pooling before, behind and beside convolutions, so that its images lie in memory in either way."""
+    layers: list[nn.Module] = []
+    for _ in range(draw(st.integers(1, 4))):
+        pool, shared = draw(pools()), draw(st.booleans())
+        kind = draw(st.sampled_from(["chain", "add", "convolved"]))
+        if kind == "chain":
+            layers.append(pool)
+        elif kind == "add":
+            layers.append(Branches(pool, nn.Sequential(nn.ReLU(), pool), "add", shared))
+        else:
+            layers += [draw(chains(4, 4)), pool]
+    if draw(st.booleans()):
+        layers += [Mean(keep=False), nn.Linear(4, 5)]
+    return with_statistics(nn.Sequential(*layers), seed=draw(st.integers(0, 2**16)))
+
+
+@st.composite
+def linear_networks(draw) -> nn.Module:
+    """Linear layers with every activation, alone and beside each other, for inputs of eight numbers."""
+    activations = [*ACTIVATIONS, lambda: nn.GELU(approximate="tanh"), nn.Tanh, nn.Identity]
+
+    def layer() -> nn.Module:
+        activation = draw(st.sampled_from(activations))()
+        return nn.Sequential(nn.Linear(8, 8, bias=draw(st.integers(0, 3)) > 0), activation)
+
+    layers: list[nn.Module] = []
+    for _ in range(draw(st.integers(1, 5))):
+        beside = draw(st.booleans())
+        layers.append(Branches(layer(), layer(), "add", draw(st.booleans())) if beside else layer())
+    return nn.Sequential(*layers).eval()
 
 
 @st.composite

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from rewrites.random_networks import with_statistics
@@ -26,6 +29,12 @@ def test_the_list_says_what_each_does():
     names = nimble.rewrites()
     assert {"fold_batch_norm", "common_subexpressions", "mkldnn_convolution", "weights_once"} <= set(names)
     assert all(len(summary) > 20 for summary in names.values())
+
+
+def test_the_page_lists_every_rewrite_in_order():
+    page = Path(__file__).resolve().parents[3] / "docs" / "rewrites.md"
+    listed = re.findall(r"^\| `(\w+)` \|", page.read_text(), flags=re.MULTILINE)
+    assert listed[: len(nimble.rewrites())] == list(nimble.rewrites())
 
 
 def test_none_stays_bit_equal():

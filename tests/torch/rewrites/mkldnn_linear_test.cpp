@@ -1,3 +1,4 @@
+#include "random_linears.h"
 #include "rewritten.h"
 
 namespace nimble {
@@ -61,6 +62,21 @@ TEST_F(MkldnnLinear, NotWithAWeightFromTheCaller) {
   const Function function = [&](const Tensors& in) -> Tensors { return {at::addmm(bias_, in[0], in[1])}; };
   EXPECT_EQ(operators(rewritten_linear(function, {rows_[0], torch::randn({5, 7})})),
             std::vector<std::string>{"aten::addmm"});
+}
+
+TEST_F(MkldnnLinear, RandomProgramsGiveWhatEagerGives) {
+  std::size_t fired = 0;
+  for (std::uint64_t seed = 0; seed < 80; ++seed) {
+    const RandomLinears function(seed, "tanh");
+    const Program program = rewritten_linear(function, function.inputs());
+    for (const std::string& name : operators(program)) fired += name == "nimble::mkldnn_linear" ? 1 : 0;
+    const Tensors fresh = function.inputs(), given = run(program, fresh), expected = function(fresh);
+    SCOPED_TRACE(seed);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(at::allclose(given[i], expected[i], 1e-4, 1e-4)) << (given[i] - expected[i]).abs().max();
+    }
+  }
+  EXPECT_GT(fired, 100u);
 }
 
 }  // namespace

@@ -17,10 +17,12 @@ Inputs = tuple[Tensor, ...]
 @dataclass
 class Ready:
     """A prepared system. `call` takes nothing and answers (inference), or takes a batch and gives its loss (training).
-    `facts`, asked after the timing, is what the system knows about itself, for its row."""
+    `facts` is what the system knows about itself, for its row; `bound`, asked after the timing, what it has to measure
+    for that: how many milliseconds no schedule of its tasks can beat."""
 
     call: Callable[..., object]
     facts: Callable[[], dict] = dict
+    bound: Callable[[], float] | None = None
 
 
 @dataclass(frozen=True)

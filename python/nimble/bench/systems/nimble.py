@@ -25,10 +25,17 @@ def facts_of(compiled) -> dict:
     return {"owned_bytes": owned, "stats": stats, "explain": compiled.explain()}
 
 
+def critical_path(compiled) -> float:
+    """Milliseconds on the longest way through the task graph, each task timed alone (docs/report.md)."""
+    function = getattr(compiled, "_nimble", compiled)  # a compiled module is one, around a function
+    parts = function._document((), {}, eager=False)["parts"]
+    return sum(part["critical_path_length"] for part in parts) / 1e6
+
+
 def infer(**options) -> Callable[[nn.Module, Inputs], Ready]:
     def prepare(model: nn.Module, inputs: Inputs) -> Ready:
         fast = nimble.compile(model, strict=True, **options).prepare(*inputs)
-        return Ready(lambda: fast(*inputs), lambda: facts_of(fast))
+        return Ready(lambda: fast(*inputs), lambda: facts_of(fast), lambda: critical_path(fast))
 
     return prepare
 
@@ -36,7 +43,7 @@ def infer(**options) -> Callable[[nn.Module, Inputs], Ready]:
 def train(**options) -> Callable[[Program], Ready]:
     def prepare(program: Program) -> Ready:
         step = nimble.compile(program.step, **options)
-        return Ready(step, lambda: facts_of(step))
+        return Ready(step, lambda: facts_of(step), lambda: critical_path(step))
 
     return prepare
 

@@ -163,39 +163,5 @@ TEST_F(FusePointwise, RandomProgramsGiveEagersBits) {
   }
 }
 
-class LinearActivation : public RewriteTest {
- protected:
-  const Tensors inputs_ = {torch::randn({4, 6})};
-  const at::Tensor weight_ = torch::randn({5, 6}), bias_ = torch::randn({5});
-};
-
-TEST_F(LinearActivation, BecomesPartOfTheProduct) {
-  const Function function = [&](const Tensors& in) -> Tensors {
-    return {at::linear(in[0], weight_, bias_).relu()};
-  };
-  const Forced result = forced(function, inputs_, kLinearActivation);
-  EXPECT_EQ(drawn(result.program), R"(
-%0 = _addmm_activation(extern0, input0, extern1)
-return %0
-)");
-  expect_same(result.program, function, inputs_);
-}
-
-TEST_F(LinearActivation, NotAnotherActivationAndNotIfOthersReadTheProduct) {
-  const Function other = [&](const Tensors& in) -> Tensors {
-    return {at::linear(in[0], weight_, bias_).sigmoid()};
-  };
-  const Function exact_gelu = [&](const Tensors& in) -> Tensors {
-    return {at::gelu(at::linear(in[0], weight_, bias_))};
-  };
-  const Function shared = [&](const Tensors& in) -> Tensors {
-    const at::Tensor y = at::linear(in[0], weight_, bias_);
-    return {y.relu(), y};
-  };
-  for (const Function& function : {other, exact_gelu, shared}) {
-    EXPECT_TRUE(forced(function, inputs_, kLinearActivation).sites.empty());
-  }
-}
-
 }  // namespace
 }  // namespace nimble

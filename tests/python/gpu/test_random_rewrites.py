@@ -1,0 +1,60 @@
+"""Random networks on CUDA with every rewrite: at most twice eager's distance from the network in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nearness import assert_as_near_as_eager, in_double
+from rewrites.random_networks import linear_networks, networks, pooling_networks
+from support import replay
+
+import nimble
+
+pytestmark = pytest.mark.gpu
+
+MANY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+DTYPES = st.sampled_from([torch.float32, torch.float16])
+
+
+def check(model: torch.nn.Module, x: torch.Tensor) -> str:
+    """Rewritten without measuring, so that whatever can fire does. Returns what `explain` says."""
+    fast = nimble.compile(model, rewrites="default", strict=True, tune=0).prepare(x)
+    fresh = torch.randn_like(x)
+    exact = in_double(model)(fresh.double())
+    # TF32 and half precision are coarse, and of a few numbers eager's may all be lucky.
+    least = 4e-3 if x.dtype == torch.float16 else 1e-3
+    assert_as_near_as_eager(replay(fast, fresh), model(fresh), exact, least=least)
+    assert "dropped" not in fast.explain(), fast.explain()
+    return fast.explain()
+
+
+def image(batch: int, size: int, dtype: torch.dtype, channels_last: bool) -> torch.Tensor:
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    return torch.randn(batch, 4, size, size, device="cuda", dtype=dtype).contiguous(memory_format=layout)
+
+
+@MANY
+@given(model=networks(), batch=st.sampled_from([1, 3]), dtype=DTYPES, channels_last=st.booleans())
+def test_convolutions_norms_activations_and_concatenations(model, batch, dtype, channels_last):
+    check(model.cuda().to(dtype), image(batch, 8, dtype, channels_last))
+
+
+@MANY
+@given(model=pooling_networks(), dtype=DTYPES, channels_last=st.booleans())
+def test_pooling(model, dtype, channels_last):
+    check(model.cuda().to(dtype), image(2, 9, dtype, channels_last))
+
+
+@MANY
+@given(model=linear_networks(), shape=st.sampled_from([(1, 8), (5, 8), (2, 3, 8)]), dtype=DTYPES)
+def test_linear_layers(model, shape, dtype):
+    check(model.cuda().to(dtype), torch.randn(shape, device="cuda", dtype=dtype))
+
+
+def test_pooling_and_linear_layers_do_fire():
+    pool = torch.nn.Sequential(torch.nn.MaxPool2d(3), torch.nn.AvgPool2d(2), torch.nn.AdaptiveAvgPool2d(1))
+    assert "pooling: 3 times" in check(pool, image(2, 18, torch.float32, channels_last=True))
+    linear = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).cuda()
+    assert "linear_activation: 1 times" in check(linear, torch.randn(4, 8, device="cuda"))
