@@ -70,10 +70,10 @@ std::unique_ptr<Executable> bind_on_one_stream(const std::shared_ptr<const Progr
 }  // namespace
 
 Nanoseconds measure_alone(std::span<const Buffer> buffers, std::span<const Task> tasks) {
-  constexpr double kSeconds = 0.002;
+  constexpr double kSeconds = 0.001;
   // A kernel takes a few microseconds, and so does the launch of a graph: many in a row tell the one from the
   // other.
-  constexpr std::size_t kInARow = 16;
+  constexpr std::size_t kInARow = 8;
   const at::NoGradGuard no_grad;
   Alone alone = as_program(buffers, tasks);
   const std::size_t in_a_row = alone.program.device().is_cuda() ? kInARow : 1;

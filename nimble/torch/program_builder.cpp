@@ -127,6 +127,11 @@ std::optional<Refusal> unsupported(const std::string& what, const at::Tensor& te
   return std::nullopt;
 }
 
+// Whether autograd keeps a gradient for it. A view that was made without grad looks like a leaf and is none.
+bool is_leaf(const at::Tensor& tensor) {
+  return tensor.requires_grad() && !(tensor.is_view() && tensor._base().requires_grad()) && tensor.is_leaf();
+}
+
 }  // namespace
 
 ProgramBuilder::ProgramBuilder(std::span<const at::Tensor> inputs, OnRefusal on_refusal,
@@ -134,7 +139,9 @@ ProgramBuilder::ProgramBuilder(std::span<const at::Tensor> inputs, OnRefusal on_
     : on_refusal_(on_refusal), inputs_(inputs.begin(), inputs.end()) {
   std::unordered_set<const c10::StorageImpl*> lives_outside;
   for (const at::Tensor& tensor : outside) {
-    if (tensor.defined() && tensor.has_storage()) lives_outside.insert(storage_of(tensor));
+    if (!tensor.defined() || !tensor.has_storage()) continue;
+    lives_outside.insert(storage_of(tensor));
+    if (is_leaf(tensor)) outside_leaves_.push_back(tensor);
   }
   for (const at::Tensor& input : inputs) {
     if (auto refusal = unsupported("an argument", input)) {
@@ -307,6 +314,10 @@ void ProgramBuilder::pause() {
   paused_ = true;
   auto& gradients = gradients_at_pauses_.emplace_back();
   for (const at::Tensor& leaf : leaves()) gradients.push_back({leaf, leaf.grad()});
+  // Some are known to autograd alone: no operator was given them.
+  for (const at::Tensor& leaf : outside_leaves_) {
+    if (!seen_leaves_.contains(leaf.unsafeGetTensorImpl())) gradients.push_back({leaf, leaf.grad()});
+  }
 }
 
 void ProgramBuilder::resume() {
@@ -326,13 +337,12 @@ void ProgramBuilder::begin_part() {
 
 std::vector<at::Tensor> ProgramBuilder::leaves() const {
   std::vector<at::Tensor> leaves;
-  std::copy_if(leaves_.begin(), leaves_.end(), std::back_inserter(leaves),
-               [](const at::Tensor& leaf) { return leaf.requires_grad() && leaf.is_leaf(); });
+  std::copy_if(leaves_.begin(), leaves_.end(), std::back_inserter(leaves), is_leaf);
   return leaves;
 }
 
 void ProgramBuilder::see_leaf(const at::Tensor& tensor) {
-  if (!tensor.requires_grad() || !tensor.is_leaf()) return;
+  if (!is_leaf(tensor)) return;
   const auto found = tracked_.find(storage_of(tensor));
   if (found == tracked_.end() || program_.buffer(found->second.buffer).kind != BufferKind::kExternal) return;
   if (seen_leaves_.insert(tensor.unsafeGetTensorImpl()).second) leaves_.push_back(tensor);

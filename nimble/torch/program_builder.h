@@ -137,7 +137,7 @@ class ProgramBuilder {
   bool in_step_ = false;
   std::vector<std::vector<LeafGradient>> gradients_at_pauses_;
   // Several may share a storage, and with tensors that autograd knows nothing of (cuDNN's flat weights).
-  std::vector<at::Tensor> leaves_;
+  std::vector<at::Tensor> leaves_, outside_leaves_;
   std::unordered_set<const c10::TensorImpl*> seen_leaves_;
   std::unordered_map<const c10::StorageImpl*, Tracked> tracked_;
   std::vector<bool> constant_;    // by buffer: nothing but constants went into it so far

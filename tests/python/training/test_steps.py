@@ -11,7 +11,7 @@ import torch
 from support import assert_same, replay
 from torch import nn
 from torch.nn import functional as F
-from torch.optim import SGD, Adagrad, Adam
+from torch.optim import SGD, Adagrad, Adam, Optimizer
 from training.optimizers import CountingSGD
 from training.steps import assert_same_story, copied
 from training.workbench import batches, gradients, momentum, small_model, step_of, weights
@@ -30,6 +30,46 @@ def test_the_protocol():
         assert step.stats["replays"] == max(0, number - 3), step.explain()
     assert step.stats["validations"] == 1
     assert isinstance(step.explain(), str)
+
+
+class FlatWeights(nn.Module):
+    """As cuDNN's recurrent layers do it: parameters lie in one piece of memory, which a tensor that autograd knows
+    nothing of looks at first, and so do their gradients."""
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, flat, a, b):
+            ctx.save_for_backward(x)
+            return x @ flat[: a.numel()].view(a.shape).t() + flat[a.numel() :]
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (x,) = ctx.saved_tensors
+            flat = torch.cat([(gradient.t() @ x).flatten(), gradient.sum(0)])
+            return (
+                None,
+                None,
+                flat[: -gradient.shape[1]].view(gradient.shape[1], -1),
+                flat[-gradient.shape[1] :],
+            )
+
+    def __init__(self):
+        super().__init__()
+        flat = torch.randn(3 * 4 + 3)
+        self.a, self.b = nn.Parameter(flat[:12].view(3, 4)), nn.Parameter(flat[12:])
+
+    def forward(self, x):
+        with torch.no_grad():
+            flat = torch.empty(0).set_(self.a.untyped_storage(), 0, (15,), (1,))
+        return self.Product.apply(x, flat, self.a, self.b)
+
+
+class Trainer:
+    """Keeps what it trains where nobody looks for it."""
+
+    def __init__(self, model: nn.Module, cls: type[Optimizer]):
+        self.model = model
+        self.step = step_of(model, cls(model.parameters(), lr=0.01))
 
 
 class TestGradients:
@@ -115,6 +155,18 @@ class TestGradients:
             return weights(model)
 
         assert_same_story(story, replays=4)
+
+    @pytest.mark.parametrize("cls", [SGD, Adagrad])
+    def test_those_of_parameters_in_one_piece_of_memory_are_all_kept(self, cls):
+        def story(compiler):
+            trainer = Trainer(FlatWeights(), cls)
+            step = compiler(trainer.step)
+            seen = []
+            for batch in batches(12):
+                seen += [step(*batch), gradients(trainer.model)]
+            return seen, weights(trainer.model)
+
+        assert_same_story(story, replays=6)
 
     def test_a_parameter_that_takes_no_part_has_none(self):
         def story(compiler):

@@ -189,7 +189,7 @@ class Fuse {
     const bool has_epilogue = c.bias || site.added || site.after != "none";
     if (site.after == "relu" && context_.device.is_cuda()) ways.push_back(cudnn(site));
     if (c.is_matrix_product() && is_channels_last(c.x)) {
-      constexpr std::int64_t kProposals = 4, kTiles = 3;
+      constexpr std::int64_t kProposals = 2, kTiles = 3;
       const std::int64_t proposals = context_.chooses() ? kProposals : 1;
       for (std::int64_t n = 0; n < proposals; ++n) {
         ways.push_back(matrix_product("nimble::pointwise_convolution", site, n));
@@ -200,9 +200,10 @@ class Fuse {
         }
       }
     }
-    if (has_epilogue) ways.push_back(convolution_and_pointwise(site));
+    const bool several = ways.size() > 2;  // each costs time to measure, and these seldom win
+    if (has_epilogue && !several) ways.push_back(convolution_and_pointwise(site));
     // ATen has cuDNN's kernels with a relu, which need no plans of our own.
-    if (has_epilogue && site.after != "relu" && context_.measure && has_cudnn_graphs()) {
+    if (has_epilogue && !several && site.after != "relu" && context_.measure && has_cudnn_graphs()) {
       constexpr std::int64_t kProposals = 2;
       for (std::int64_t n = 0; n < kProposals; ++n) ways.push_back(cudnn_graph(site, n));
     }
