@@ -19,9 +19,13 @@ bool hands_over_list(const c10::OperatorHandle& op, const c10::IValue& argument)
   return of_optionals || op.operator_name().getNamespace() != "aten";
 }
 
-}  // namespace
+using SharedMemory = std::shared_ptr<at::DataPtr>;
 
-namespace {
+// The same memory once more, which lives as long as one of those who share it.
+at::DataPtr sharing(const SharedMemory& memory) {
+  return {memory->get(), new SharedMemory(memory),
+          [](void* context) { delete static_cast<SharedMemory*>(context); }, memory->device()};
+}
 
 c10::Storage copy_of(const c10::Storage& storage) {
   TensorRef whole;
@@ -96,6 +100,7 @@ std::uint64_t BoundProgram::Lane::unplanned() const { return state_->server.unpl
 BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<void* const> addresses)
     : program_(std::move(program)),
       planned_(addresses.begin(), addresses.end()),
+      owned_(planned_.size()),
       addresses_(planned_),
       given_(planned_.size()) {
   // Bound tensors are ordinary ones even if the binding happens under inference_mode.
@@ -190,12 +195,15 @@ torch::jit::Stack BoundProgram::bind_arguments(const Task& task) const {
 void BoundProgram::point(BufferId buffer, void* data) {
   addresses_[buffer.index()] = data;
   const c10::Storage& storage = storages_[buffer.index()];
-  storage.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(data, storage.device()));
+  const auto& owned = owned_[buffer.index()];
+  storage.unsafeGetStorageImpl()->set_data_ptr_noswap(
+      owned && owned->get() == data ? sharing(owned) : at::DataPtr(data, storage.device()));
 }
 
 void BoundProgram::own(BufferId buffer, at::DataPtr memory) {
-  planned_[buffer.index()] = addresses_[buffer.index()] = memory.get();
-  storages_[buffer.index()].unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(memory));
+  owned_[buffer.index()] = std::make_shared<at::DataPtr>(std::move(memory));
+  planned_[buffer.index()] = owned_[buffer.index()]->get();
+  point(buffer, planned_[buffer.index()]);
 }
 
 void BoundProgram::run(TaskId id, Lane& lane) {
@@ -237,7 +245,8 @@ void BoundProgram::adopt(const TensorRef& expected, const at::Tensor& result, Ta
   const bool on_borrowed_memory =
       std::any_of(planned.begin(), planned.end(), [&](const auto& other) { return other.address == data; });
   if (planned_[b] && (on_borrowed_memory || program_->buffer(expected.buffer).outside.defined())) {
-    point(expected.buffer, planned_[b]);
+    // A storage that lives outside is there already, and pointing it anywhere would end its memory.
+    if (addresses_[b] != planned_[b]) point(expected.buffer, planned_[b]);
     materialize(expected, storages_[b]).copy_(result);
   } else {
     give(expected.buffer, on_borrowed_memory ? copy_of(result.storage()) : result.storage());

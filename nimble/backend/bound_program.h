@@ -78,8 +78,10 @@ class BoundProgram {
   std::shared_ptr<const Program> program_;
   std::vector<c10::Storage> storages_;  // by buffer
   std::vector<void*> planned_;          // by buffer: where it lies unless a replay is told otherwise
-  std::vector<void*> addresses_;        // by buffer: where it lies now
-  std::vector<c10::Storage> given_;     // by buffer: memory that PyTorch's allocator gave during this replay
+  // By buffer: memory that users of a result share. A result that a task makes elsewhere must not end it.
+  std::vector<std::shared_ptr<at::DataPtr>> owned_;
+  std::vector<void*> addresses_;     // by buffer: where it lies now
+  std::vector<c10::Storage> given_;  // by buffer: memory that PyTorch's allocator gave during this replay
   std::vector<BoundTask> tasks_;
   std::vector<at::Tensor> written_outside_;
   std::vector<std::size_t> written_inputs_;

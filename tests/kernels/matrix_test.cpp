@@ -181,15 +181,26 @@ TEST(MatrixTest, AResultGoesIntoASliceOfChannels) {
   }
 }
 
-TEST(MatrixTest, SinglePrecisionIsRoundedToTheNearestAndNotCutOff) {
-  // 1 + 3/4096 lies nearer to 1 + 1/1024 than to 1, which cutting off would give.
-  const at::Tensor x = at::full({1, 64, 1, 1}, 1.0 + 3.0 / 4096).contiguous(kChannelsLast);
+TEST(MatrixTest, SinglePrecisionIsKept) {
+  // TF32 has neither this number nor its square.
+  constexpr double kNumber = 1.0 + 3.0 / 4096;
+  const at::Tensor x = at::full({1, 64, 1, 1}, kNumber).contiguous(kChannelsLast);
   Product product({.x = x, .channels = 8, .bias = false});
-  product.weight.fill_(1.0 + 3.0 / 4096);
+  product.weight.fill_(kNumber);
   testing::run_on_host(matrix_source(*product.convolution, 0), {x, product.weight, at::Tensor(), at::Tensor(),
                                                                 at::Tensor(), at::Tensor(), product.y});
-  const double nearest = 64 * (1.0 + 1.0 / 1024) * (1.0 + 1.0 / 1024);
-  EXPECT_NEAR(product.y.max().item<double>(), nearest, 1e-4);
+  EXPECT_NEAR(product.y.max().item<double>(), 64 * kNumber * kNumber, 1e-4);
+}
+
+TEST(MatrixTest, InfinityStaysInfinite) {
+  at::Tensor x = images({1, 16, 2, 2});
+  x[0][3][1][0] = INFINITY;
+  Product product({.x = x, .channels = 8});
+  product.weight.fill_(1);
+  testing::run_on_host(
+      matrix_source(*product.convolution, 0),
+      {x, product.weight, *product.bias, at::Tensor(), at::Tensor(), at::Tensor(), product.y});
+  EXPECT_TRUE(product.y.select(2, 1).select(2, 0).isposinf().all().item<bool>());
 }
 
 TEST(MatrixTest, NotANumberStaysOnItsPixel) {

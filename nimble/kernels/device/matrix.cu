@@ -35,6 +35,11 @@ struct PieceOf {
   __device__ unsigned element(int n) const {
     return sizeof(E) == 4 ? float_to_tf32(__uint_as_float(words[n])) : words[n];
   }
+  // What a float lost there; nothing where that is no number, of infinity.
+  __device__ unsigned rest(int n) const {
+    const float lost = __uint_as_float(words[n]) - __uint_as_float(element(n));
+    return float_to_tf32(lost == lost ? lost : 0.0f);
+  }
 };
 using Piece = PieceOf<T>;
 
@@ -57,17 +62,28 @@ __device__ inline Piece load_piece(const T* from, int channel, bool inside) {
   return piece;
 }
 
-template <class... Arguments>
-__device__ inline void multiply(float, Arguments&&... arguments) {
-  multiply_tf32(arguments...);
+// Adds the product of elements e and e+1 of two pixels by those of a row of weights.
+__device__ inline void multiply(float (&sum)[4], const PieceOf<Half>& low, const PieceOf<Half>& high,
+                                const PieceOf<Half>& row, int e) {
+  multiply_half(sum, low.element(e), high.element(e), low.element(e + 1), high.element(e + 1), row.element(e),
+                row.element(e + 1));
 }
-template <class... Arguments>
-__device__ inline void multiply(Half, Arguments&&... arguments) {
-  multiply_half(arguments...);
+__device__ inline void multiply(float (&sum)[4], const PieceOf<BFloat16>& low, const PieceOf<BFloat16>& high,
+                                const PieceOf<BFloat16>& row, int e) {
+  multiply_bfloat16(sum, low.element(e), high.element(e), low.element(e + 1), high.element(e + 1),
+                    row.element(e), row.element(e + 1));
 }
-template <class... Arguments>
-__device__ inline void multiply(BFloat16, Arguments&&... arguments) {
-  multiply_bfloat16(arguments...);
+// A float is the sum of two TF32 numbers, but for its last bits: with three of the four products (the fourth
+// is as small as those bits) the result is as near as float32's own. Tensor cores have nothing else to do
+// meanwhile.
+__device__ inline void multiply(float (&sum)[4], const PieceOf<float>& low, const PieceOf<float>& high,
+                                const PieceOf<float>& row, int e) {
+  multiply_tf32(sum, low.rest(e), high.rest(e), low.rest(e + 1), high.rest(e + 1), row.element(e),
+                row.element(e + 1));
+  multiply_tf32(sum, low.element(e), high.element(e), low.element(e + 1), high.element(e + 1), row.rest(e),
+                row.rest(e + 1));
+  multiply_tf32(sum, low.element(e), high.element(e), low.element(e + 1), high.element(e + 1), row.element(e),
+                row.element(e + 1));
 }
 
 // Neighbouring pixels of a row of the result.
@@ -203,8 +219,7 @@ extern "C" __global__ void __launch_bounds__(threads)
           const Piece &low = pixels[s][2 * m], &high = pixels[s][2 * m + 1];
 #pragma unroll
           for (int n = 0; n < channel_tiles; ++n) {
-            multiply(T{}, sum[m][n], low.element(e), high.element(e), low.element(e + 1), high.element(e + 1),
-                     rows[s][n].element(e), rows[s][n].element(e + 1));
+            multiply(sum[m][n], low, high, rows[s][n], e);
           }
         }
       }
