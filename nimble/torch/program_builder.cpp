@@ -337,7 +337,10 @@ void ProgramBuilder::begin_part() {
 
 std::vector<at::Tensor> ProgramBuilder::leaves() const {
   std::vector<at::Tensor> leaves;
-  std::copy_if(leaves_.begin(), leaves_.end(), std::back_inserter(leaves), is_leaf);
+  for (const WeakTensor& weak : leaves_) {
+    if (auto strong = weak.lock()) leaves.emplace_back(std::move(strong));
+  }
+  std::erase_if(leaves, [](const at::Tensor& leaf) { return !is_leaf(leaf); });
   return leaves;
 }
 
@@ -345,7 +348,8 @@ void ProgramBuilder::see_leaf(const at::Tensor& tensor) {
   if (!is_leaf(tensor)) return;
   const auto found = tracked_.find(storage_of(tensor));
   if (found == tracked_.end() || program_.buffer(found->second.buffer).kind != BufferKind::kExternal) return;
-  if (seen_leaves_.insert(tensor.unsafeGetTensorImpl()).second) leaves_.push_back(tensor);
+  if (seen_leaves_.insert(tensor.unsafeGetTensorImpl()).second)
+    leaves_.emplace_back(tensor.getIntrusivePtr());
 }
 
 void ProgramBuilder::keep_before(const Call& call) {

@@ -136,8 +136,11 @@ class ProgramBuilder {
   std::size_t steps_ = 0;
   bool in_step_ = false;
   std::vector<std::vector<LeafGradient>> gradients_at_pauses_;
-  // Several may share a storage, and with tensors that autograd knows nothing of (cuDNN's flat weights).
-  std::vector<at::Tensor> leaves_, outside_leaves_;
+  // Several may share a storage, and with tensors that autograd knows nothing of (cuDNN's flat weights). Some
+  // are the function's own (checkpointing detaches what it is given) and must be let go.
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  std::vector<WeakTensor> leaves_;
+  std::vector<at::Tensor> outside_leaves_;
   std::unordered_set<const c10::TensorImpl*> seen_leaves_;
   std::unordered_map<const c10::StorageImpl*, Tracked> tracked_;
   std::vector<bool> constant_;    // by buffer: nothing but constants went into it so far

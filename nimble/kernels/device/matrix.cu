@@ -35,10 +35,13 @@ struct PieceOf {
   __device__ unsigned element(int n) const {
     return sizeof(E) == 4 ? float_to_tf32(__uint_as_float(words[n])) : words[n];
   }
-  // What a float lost there; nothing where that is no number, of infinity.
+  // The same in a product with what something else lost, which is mostly nothing: infinity by that were no
+  // number.
+  __device__ unsigned finite(int n) const { return (words[n] & 0x7f800000u) == 0x7f800000u ? 0 : element(n); }
+  // What a float lost there; nothing of infinity.
   __device__ unsigned rest(int n) const {
     const float lost = __uint_as_float(words[n]) - __uint_as_float(element(n));
-    return float_to_tf32(lost == lost ? lost : 0.0f);
+    return (words[n] & 0x7f800000u) == 0x7f800000u ? 0 : float_to_tf32(lost);
   }
 };
 using Piece = PieceOf<T>;
@@ -78,9 +81,9 @@ __device__ inline void multiply(float (&sum)[4], const PieceOf<BFloat16>& low, c
 // meanwhile.
 __device__ inline void multiply(float (&sum)[4], const PieceOf<float>& low, const PieceOf<float>& high,
                                 const PieceOf<float>& row, int e) {
-  multiply_tf32(sum, low.rest(e), high.rest(e), low.rest(e + 1), high.rest(e + 1), row.element(e),
-                row.element(e + 1));
-  multiply_tf32(sum, low.element(e), high.element(e), low.element(e + 1), high.element(e + 1), row.rest(e),
+  multiply_tf32(sum, low.rest(e), high.rest(e), low.rest(e + 1), high.rest(e + 1), row.finite(e),
+                row.finite(e + 1));
+  multiply_tf32(sum, low.finite(e), high.finite(e), low.finite(e + 1), high.finite(e + 1), row.rest(e),
                 row.rest(e + 1));
   multiply_tf32(sum, low.element(e), high.element(e), low.element(e + 1), high.element(e + 1), row.element(e),
                 row.element(e + 1));
