@@ -40,6 +40,11 @@ def _grad_scaler_asks() -> bool:
 class _Operators(TorchDispatchMode):
     """Sees every operator call below autograd."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """PyTorch would import all of Dynamo at the first call, only to tell it to stay away: seconds of a first compile."""
+        return False
+
     def __init__(self, builder: _C.ProgramBuilder):
         super().__init__()
         self.builder = builder
