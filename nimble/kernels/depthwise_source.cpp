@@ -25,6 +25,15 @@ std::int64_t columns_of(const Depthwise& c, std::int64_t lanes) {
   return threads / 4 >= kManyThreads ? 4 : threads / 2 >= kManyThreads / 2 ? 2 : 1;
 }
 
+// How many rows of a filter a thread has under way together: as many as fit into its registers.
+std::int64_t rows_ahead_of(const Depthwise& c, std::int64_t lanes, std::int64_t columns) {
+  constexpr std::int64_t kMostWords = 128;
+  const Window& w = c.window;
+  const auto reach = (columns - 1) * w.stride_width + (w.width - 1) * w.dilation_width + 1;
+  const auto words = (lanes * static_cast<std::int64_t>(c10::elementSize(c.dtype)) + 3) / 4;
+  return std::clamp(kMostWords / ((reach + w.width) * words), std::int64_t{1}, w.height);
+}
+
 }  // namespace
 
 KernelSource depthwise_source(const Depthwise& c) {
@@ -38,7 +47,9 @@ KernelSource depthwise_source(const Depthwise& c) {
       constant("out_width", c.y.width) + constant("weight_channel", c.weight_channel) +
       constant("weight_row", c.weight_row) + constant("weight_column", c.weight_column) +
       constant("has_bias", c.has_bias) + constant("channels_fastest", c.x.channels_fastest()) +
-      constant("lanes", lanes) + constant("columns", columns) + constant("column_tiles", column_tiles) +
+      constant("lanes", lanes) + constant("columns", columns) +
+      constant("rows_ahead", rows_ahead_of(c, lanes, columns)) +
+      constant("before_keeps_zero", c.before != "sigmoid") + constant("column_tiles", column_tiles) +
       constant("work", work) + constant("threads", block_size(work)) +
       "__device__ inline float before(float x) { return " + device_function(c.before) + "(x); }\n" +
       "__device__ inline float after(float x) { return " + device_function(c.after) + "(x); }\n";

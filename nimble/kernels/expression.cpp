@@ -1,6 +1,7 @@
 #include "nimble/kernels/expression.h"
 
 #include <ATen/ATen.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
@@ -17,17 +18,24 @@ c10::OperatorHandle operator_named(const std::string& function) {
   return *found;
 }
 
-// ATen tells types and layouts of most calls without data. For the others there is a call with the same
-// result in that respect.
-std::optional<at::Tensor> run_without_data(const std::string& function, const torch::jit::Stack& arguments) {
-  for (const char* keeps_its_type : {"relu", "relu6", "hardtanh", "hardswish", "abs"}) {
-    if (function == keeps_its_type) return at::neg(arguments.at(0).toTensor());
+// What a call would give, without its data. The type is that of the same call on one element; the layout that
+// of ATen's iterator, which pointwise operators have in common. ATen's own kernels for `meta` tensors would
+// tell both, but some are written in Python: they are missing in a C++ program, and import much of PyTorch
+// when they are first called.
+at::Tensor run_without_data(const c10::OperatorHandle& op, torch::jit::Stack stack) {
+  std::vector<at::Tensor> given;
+  for (c10::IValue& value : stack) {
+    if (!value.isTensor()) continue;
+    const at::Tensor& tensor = given.emplace_back(value.toTensor());
+    value = at::zeros(at::DimVector(tensor.dim(), 1), tensor.options().device(at::kCPU));
   }
-  if (function == "where.self") {
-    return arguments.at(0).toTensor() * arguments.at(1).toTensor() + arguments.at(2).toTensor();
-  }
-  if (function == "masked_fill.Scalar") return arguments.at(0).toTensor() * arguments.at(1).toTensor();
-  return {};
+  op.callBoxed(&stack);
+  at::TensorIteratorConfig config;
+  config.add_owned_output(at::Tensor())
+      .check_all_same_dtype(false)
+      .declare_static_dtype_and_device(stack.at(0).toTensor().scalar_type(), at::kMeta);
+  for (const at::Tensor& tensor : given) config.add_owned_const_input(tensor);
+  return config.build().output();
 }
 
 at::Tensor run(const Step& step, at::TensorList inputs, const std::vector<at::Tensor>& made) {
@@ -44,9 +52,7 @@ at::Tensor run(const Step& step, at::TensorList inputs, const std::vector<at::Te
     throw InvalidInput("[nimble::Expression] " + step.function + " takes " +
                        std::to_string(op.schema().arguments().size()) + " arguments, not " +
                        std::to_string(stack.size()));
-  if (stack.at(0).toTensor().is_meta()) {
-    if (auto shape = run_without_data(step.function, stack)) return *std::move(shape);
-  }
+  if (stack.at(0).toTensor().is_meta()) return run_without_data(op, std::move(stack));
   op.callBoxed(&stack);
   return stack.at(0).toTensor();
 }

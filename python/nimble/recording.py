@@ -42,7 +42,7 @@ class _Operators(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """PyTorch would import all of Dynamo at the first call, only to tell it to stay away: seconds of a first compile."""
+        """PyTorch would import all of Dynamo at the first call, only to tell it to stay away: that takes seconds."""
         return False
 
     def __init__(self, builder: _C.ProgramBuilder):

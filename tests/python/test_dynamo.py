@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from support import assert_same
@@ -87,3 +90,17 @@ def test_results_are_the_callers():
     inputs = [torch.randn(3) for _ in range(6)]
     results = [fast(x) for x in inputs]
     assert_same(results, [x * 2 for x in inputs])
+
+
+def test_who_does_not_use_dynamo_does_not_wait_for_its_import():
+    program = """
+import sys, torch, nimble
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4), torch.nn.ReLU()).eval()
+with torch.no_grad():
+    fast = nimble.compile(model, rewrites="default").prepare(torch.randn(1, 3, 4, 4))
+assert "torch._dynamo" not in sys.modules
+print(fast.explain())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "recorded" in ended.stdout

@@ -4,8 +4,8 @@
 extern "C" __global__ void __launch_bounds__(threads)
     nimble_kernel(const T* x, const T* weight, const T* bias, T* y) {
   after_earlier_kernels(x, weight, bias, y);
-  Index rest = static_cast<Index>(blockIdx.x) * threads + threadIdx.x;
-  if (rest >= work) return;
+  const Index number = static_cast<Index>(blockIdx.x) * threads + threadIdx.x;
+  Index rest = number < work ? number : work - 1;  // all go on: the block has to meet
   // Neighbouring threads take what neighbours in memory: channels, or columns.
   Index channel, column;
   if constexpr (channels_fastest) {
@@ -25,33 +25,51 @@ extern "C" __global__ void __launch_bounds__(threads)
   constexpr int reach = (columns - 1) * stride_width + (kernel_width - 1) * dilation_width + 1;
   float sum[columns][lanes] = {};
   const T* const from = x + image * x_image + channel * x_channel;
+#pragma unroll 1
+  for (int first = 0; first < kernel_height; first += rows_ahead) {
+    Vector<T, lanes> pixels[rows_ahead][reach], taps[rows_ahead][kernel_width];
+    bool inside[rows_ahead][reach];
 #pragma unroll
-  for (int k = 0; k < kernel_height; ++k) {
-    const Index in_row = row * stride_height - padding_height + k * dilation_height;
-    const bool row_inside = in_row >= 0 && in_row < height;
-    // All loads of a row come before its arithmetic, without branches in between: they are under way
-    // together.
-    float pixels[reach][lanes];
+    for (int r = 0; r < rows_ahead; ++r) {
+      const int k = first + r;
+      const Index in_row = row * stride_height - padding_height + k * dilation_height;
+      const bool row_inside = k < kernel_height && in_row >= 0 && in_row < height;
 #pragma unroll
-    for (int j = 0; j < reach; ++j) {
-      const Index in_column = column * stride_width - padding_width + j;
-      const bool inside = row_inside && in_column >= 0 && in_column < width;
-      Vector<T, lanes> pixel = {};
-      if (inside) pixel = load<lanes>(from + in_row * x_row + in_column * x_column);
+      for (int j = 0; j < reach; ++j) {
+        const Index in_column = column * stride_width - padding_width + j;
+        inside[r][j] = row_inside && in_column >= 0 && in_column < width;
+        pixels[r][j] = {};
+        if (inside[r][j]) pixels[r][j] = load<lanes>(from + in_row * x_row + in_column * x_column);
+      }
 #pragma unroll
-      for (int lane = 0; lane < lanes; ++lane) {
-        pixels[j][lane] = inside ? before(widen(pixel.at[lane])) : 0.0f;
+      for (int j = 0; j < kernel_width; ++j) {
+        taps[r][j] = {};
+        if (k < kernel_height) {
+          taps[r][j] = load<lanes>(weight + channel * weight_channel + k * weight_row + j * weight_column);
+        }
       }
     }
+    // All loads are under way together. The compiler, to save registers, would move them behind arithmetic,
+    // or arithmetic before a mere barrier; but not before a number that comes of one.
+    const float zero = __syncthreads_or(0) ? 1.0f : 0.0f;
 #pragma unroll
-    for (int j = 0; j < kernel_width; ++j) {
-      const auto filter = load<lanes>(weight + channel * weight_channel + k * weight_row + j * weight_column);
+    for (int c = 0; c < columns; ++c) {
 #pragma unroll
-      for (int lane = 0; lane < lanes; ++lane) {
-        const float tap = widen(filter.at[lane]);
+      for (int lane = 0; lane < lanes; ++lane) sum[c][lane] += zero;
+    }
 #pragma unroll
-        for (int c = 0; c < columns; ++c) {
-          sum[c][lane] += pixels[c * stride_width + j * dilation_width][lane] * tap;
+    for (int r = 0; r < rows_ahead; ++r) {
+#pragma unroll
+      for (int j = 0; j < kernel_width; ++j) {
+#pragma unroll
+        for (int lane = 0; lane < lanes; ++lane) {
+          const float tap = widen(taps[r][j].at[lane]);
+#pragma unroll
+          for (int c = 0; c < columns; ++c) {
+            const int at = c * stride_width + j * dilation_width;
+            const float value = before(widen(pixels[r][at].at[lane]));
+            sum[c][lane] += (before_keeps_zero || inside[r][at] ? value : 0.0f) * tap;
+          }
         }
       }
     }
@@ -64,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(threads)
   }
 #pragma unroll
   for (int c = 0; c < columns; ++c) {
-    if (column + c >= out_width) break;
+    if (number >= work || column + c >= out_width) break;
     Vector<T, lanes> result;
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) {

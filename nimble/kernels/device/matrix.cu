@@ -32,17 +32,6 @@ struct PieceOf {
       words[n / 2] = n % 2 == 0 ? bits : words[n / 2] | bits << 16;
     }
   }
-  __device__ unsigned element(int n) const {
-    return sizeof(E) == 4 ? float_to_tf32(__uint_as_float(words[n])) : words[n];
-  }
-  // The same in a product with what something else lost, which is mostly nothing: infinity by that were no
-  // number.
-  __device__ unsigned finite(int n) const { return (words[n] & 0x7f800000u) == 0x7f800000u ? 0 : element(n); }
-  // What a float lost there; nothing of infinity.
-  __device__ unsigned rest(int n) const {
-    const float lost = __uint_as_float(words[n]) - __uint_as_float(element(n));
-    return (words[n] & 0x7f800000u) == 0x7f800000u ? 0 : float_to_tf32(lost);
-  }
 };
 using Piece = PieceOf<T>;
 
@@ -65,28 +54,55 @@ __device__ inline Piece load_piece(const T* from, int channel, bool inside) {
   return piece;
 }
 
+// What tensor cores are given of a piece: of 16 bits its words,
+template <class E>
+struct FactorOf {
+  unsigned element[4];
+
+  __device__ explicit FactorOf(const PieceOf<E>& piece) {
+#pragma unroll
+    for (int n = 0; n < 4; ++n) element[n] = piece.words[n];
+  }
+};
+// and of floats, each the sum of two TF32 numbers but for its last bits, both.
+template <>
+struct FactorOf<float> {
+  unsigned element[4], rest[4];
+  unsigned finite[4];  // for products with a rest, which is mostly nothing: infinity by that were no number
+
+  __device__ explicit FactorOf(const PieceOf<float>& piece) {
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const bool is_finite = (piece.words[n] & 0x7f800000u) != 0x7f800000u;
+      element[n] = float_to_tf32(__uint_as_float(piece.words[n]));
+      finite[n] = is_finite ? element[n] : 0;
+      rest[n] = is_finite ? float_to_tf32(__uint_as_float(piece.words[n]) - __uint_as_float(element[n])) : 0;
+    }
+  }
+};
+using Factor = FactorOf<T>;
+
 // Adds the product of elements e and e+1 of two pixels by those of a row of weights.
-__device__ inline void multiply(float (&sum)[4], const PieceOf<Half>& low, const PieceOf<Half>& high,
-                                const PieceOf<Half>& row, int e) {
-  multiply_half(sum, low.element(e), high.element(e), low.element(e + 1), high.element(e + 1), row.element(e),
-                row.element(e + 1));
+__device__ inline void multiply(float (&sum)[4], const FactorOf<Half>& low, const FactorOf<Half>& high,
+                                const FactorOf<Half>& row, int e) {
+  multiply_half(sum, low.element[e], high.element[e], low.element[e + 1], high.element[e + 1], row.element[e],
+                row.element[e + 1]);
 }
-__device__ inline void multiply(float (&sum)[4], const PieceOf<BFloat16>& low, const PieceOf<BFloat16>& high,
-                                const PieceOf<BFloat16>& row, int e) {
-  multiply_bfloat16(sum, low.element(e), high.element(e), low.element(e + 1), high.element(e + 1),
-                    row.element(e), row.element(e + 1));
+__device__ inline void multiply(float (&sum)[4], const FactorOf<BFloat16>& low,
+                                const FactorOf<BFloat16>& high, const FactorOf<BFloat16>& row, int e) {
+  multiply_bfloat16(sum, low.element[e], high.element[e], low.element[e + 1], high.element[e + 1],
+                    row.element[e], row.element[e + 1]);
 }
-// A float is the sum of two TF32 numbers, but for its last bits: with three of the four products (the fourth
-// is as small as those bits) the result is as near as float32's own. Tensor cores have nothing else to do
-// meanwhile.
-__device__ inline void multiply(float (&sum)[4], const PieceOf<float>& low, const PieceOf<float>& high,
-                                const PieceOf<float>& row, int e) {
-  multiply_tf32(sum, low.rest(e), high.rest(e), low.rest(e + 1), high.rest(e + 1), row.finite(e),
-                row.finite(e + 1));
-  multiply_tf32(sum, low.finite(e), high.finite(e), low.finite(e + 1), high.finite(e + 1), row.rest(e),
-                row.rest(e + 1));
-  multiply_tf32(sum, low.element(e), high.element(e), low.element(e + 1), high.element(e + 1), row.element(e),
-                row.element(e + 1));
+// With three of the four products (the fourth is as small as the last bits of a float) the result is as near
+// as float32's own. Tensor cores have nothing else to do meanwhile.
+__device__ inline void multiply(float (&sum)[4], const FactorOf<float>& low, const FactorOf<float>& high,
+                                const FactorOf<float>& row, int e) {
+  multiply_tf32(sum, low.rest[e], high.rest[e], low.rest[e + 1], high.rest[e + 1], row.finite[e],
+                row.finite[e + 1]);
+  multiply_tf32(sum, low.finite[e], high.finite[e], low.finite[e + 1], high.finite[e + 1], row.rest[e],
+                row.rest[e + 1]);
+  multiply_tf32(sum, low.element[e], high.element[e], low.element[e + 1], high.element[e + 1], row.element[e],
+                row.element[e + 1]);
 }
 
 // Neighbouring pixels of a row of the result.
@@ -116,7 +132,8 @@ __device__ inline void convolve_pixels(Piece (&pixels)[columns], const T* x, con
   Piece shift = {};
   if constexpr (has_filter_bias) shift = load_piece<filter_bias_lanes>(filter_bias, channel, true);
   const T* const from = x + group.image * x_image;
-#pragma unroll
+#pragma unroll 1  // unrolled it is many times the code, and no faster: loads wait for the arithmetic before
+                  // them
   for (int first = 0; first < kernel_height; first += rows_ahead) {
     Piece read[rows_ahead][reach], taps[rows_ahead][kernel_width];
     bool inside[rows_ahead][reach];
@@ -216,14 +233,13 @@ extern "C" __global__ void __launch_bounds__(threads)
 #pragma unroll
     for (int s = 0; s < ahead; ++s) {
 #pragma unroll
-      for (int e = 0; e < 4; e += 2) {
+      for (int m = 0; m < pixel_tiles; ++m) {
+        const Factor low(pixels[s][2 * m]), high(pixels[s][2 * m + 1]);
 #pragma unroll
-        for (int m = 0; m < pixel_tiles; ++m) {
-          const Piece &low = pixels[s][2 * m], &high = pixels[s][2 * m + 1];
+        for (int n = 0; n < channel_tiles; ++n) {
+          const Factor row(rows[s][n]);
 #pragma unroll
-          for (int n = 0; n < channel_tiles; ++n) {
-            multiply(sum[m][n], low, high, rows[s][n], e);
-          }
+          for (int e = 0; e < 4; e += 2) multiply(sum[m][n], low, high, row, e);
         }
       }
     }

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
+#include <unordered_set>
 
 #include "nimble/torch/rewrites/check_program.h"
 #include "nimble/torch/rewrites/coming_kernels.h"
+#include "nimble/torch/rewrites/faster_of.h"
 #include "nimble/torch/rewrites/record_anew.h"
 
 namespace nimble {
@@ -26,7 +29,12 @@ using Clock = std::chrono::steady_clock;
 void compile_what_may_be_measured(const Rewrite& rewrite, const Program& program,
                                   const RewriteContext& context) {
   std::vector<Task> tasks;
-  const auto consider = [&](std::span<const Task> way) { tasks.insert(tasks.end(), way.begin(), way.end()); };
+  std::unordered_set<std::string> known;
+  const auto consider = [&](std::span<const Task> way) {
+    for (const Task& task : way) {
+      if (known.insert(describe_tasks({&task, 1})).second) tasks.push_back(task);
+    }
+  };
   const Rewritten unmeasured = rewrite.apply(program, {.device = context.device, .consider = consider});
   consider(unmeasured.program.tasks);
   compile_kernels_ahead(tasks, context.device);

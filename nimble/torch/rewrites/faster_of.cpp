@@ -11,8 +11,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr Nanoseconds kFails = std::numeric_limits<Nanoseconds>::max();
 
-// What the time depends on: operators, numbers and shapes, but not which buffers.
-std::string describe_tasks(const std::vector<Task>& tasks) {
+}  // namespace
+
+std::string describe_tasks(std::span<const Task> tasks) {
   std::ostringstream text;
   for (const Task& task : tasks) {
     text << task.op.operator_name() << '(';
@@ -27,8 +28,6 @@ std::string describe_tasks(const std::vector<Task>& tasks) {
   }
   return text.str();
 }
-
-}  // namespace
 
 Nanoseconds Chooser::time(std::span<const Buffer> buffers, const std::vector<Task>& tasks) {
   const auto [known, first] = known_.try_emplace(describe_tasks(tasks), kFails);

@@ -9,6 +9,9 @@
 
 namespace nimble {
 
+// Operators, numbers and shapes: all that their time and their kernels depend on, but not which buffers.
+std::string describe_tasks(std::span<const Task> tasks);
+
 // Chooses between ways to compute the same by running each alone on this machine. Ways that look alike (the
 // same operators on the same shapes) are measured once.
 class Chooser {

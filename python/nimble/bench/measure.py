@@ -24,12 +24,14 @@ class Timing:
 @dataclass(frozen=True)
 class Amount:
     """How often everybody runs: `runs` times and for `seconds` at least, but no longer than `most_seconds` (each on
-    average) once there are `fewest`."""
+    average) once there are `fewest`. And how often in a row when it is their turn: whoever serves a model calls it
+    again and again, so that only the first run of a turn finds caches full of somebody else's data."""
 
     runs: int = 200
     seconds: float = 0.5
     most_seconds: float = 2.0
     fewest: int = 5
+    in_a_row: int = 5
 
     def is_enough(self, runs: int, seconds_each: float) -> bool:
         if runs < self.fewest:
@@ -37,7 +39,7 @@ class Amount:
         return seconds_each >= self.most_seconds or (runs >= self.runs and seconds_each >= self.seconds)
 
 
-QUICK = Amount(runs=30, seconds=0.1, most_seconds=0.5, fewest=3)
+QUICK = Amount(runs=30, seconds=0.1, most_seconds=0.5, fewest=3, in_a_row=3)
 MOST_RUNS = 20_000
 
 
@@ -53,7 +55,7 @@ def wait_for_device() -> None:
 
 
 def time_in_turn(competitors: dict[str, Callable[[], object]], amount: Amount) -> dict[str, Timing]:
-    """Runs the competitors in turn, round after round, so that what slows the machine down slows all of them alike."""
+    """Runs the competitors in turn, some runs each, so that what slows the machine down slows all of them alike."""
     for run in competitors.values():  # warm-up
         run()
         run()
@@ -61,15 +63,16 @@ def time_in_turn(competitors: dict[str, Callable[[], object]], amount: Amount) -
     times: dict[str, list[float]] = {name: [] for name in competitors}
     start = time.perf_counter()
     order = list(competitors.items())
-    for rounds in range(MOST_RUNS):
-        if amount.is_enough(rounds, (time.perf_counter() - start) / len(competitors)):
+    for runs in range(0, MOST_RUNS, amount.in_a_row):
+        if amount.is_enough(runs, (time.perf_counter() - start) / len(competitors)):
             break
-        order = [*order[1:], order[0]]  # nobody always comes behind the same one, whose data fills the caches
+        order = [*order[1:], order[0]]  # nobody always comes behind the same one
         for name, run in order:
-            begin = time.perf_counter()
-            run()
-            wait_for_device()
-            times[name].append((time.perf_counter() - begin) * 1e3)
+            for _ in range(amount.in_a_row):
+                begin = time.perf_counter()
+                run()
+                wait_for_device()
+                times[name].append((time.perf_counter() - begin) * 1e3)
     return {name: summarize(list_) for name, list_ in times.items()}
 
 

@@ -22,16 +22,17 @@ def test_two_seconds_are_enough_for_slow_systems_once_there_are_a_few_runs():
     assert not Amount().is_enough(runs=2, seconds_each=60.0)
 
 
-def test_competitors_take_turns_and_none_always_follows_the_same_one():
+def test_competitors_take_turns_of_some_runs_and_none_always_follows_the_same_one():
     calls = []
     competitors = {name: (lambda name=name: calls.append(name)) for name in "abc"}
     timings = time_in_turn(competitors, QUICK)
     timed = calls[6:]  # after two warm-up runs of each
-    rounds = [timed[at : at + 3] for at in range(0, len(timed), 3)]
-    assert all(sorted(each) == ["a", "b", "c"] for each in rounds)
-    assert {each[0] for each in rounds} == {"a", "b", "c"}
-    assert {timing.runs for timing in timings.values()} == {len(rounds)}
-    assert len(rounds) >= QUICK.runs
+    turns = [timed[at : at + QUICK.in_a_row] for at in range(0, len(timed), QUICK.in_a_row)]
+    assert all(set(turn) == {turn[0]} for turn in turns)
+    rounds = ["".join(turn[0] for turn in turns[at : at + 3]) for at in range(0, len(turns), 3)]
+    assert set(rounds) == {"bca", "cab", "abc"}
+    assert {timing.runs for timing in timings.values()} == {len(rounds) * QUICK.in_a_row}
+    assert len(rounds) * QUICK.in_a_row >= QUICK.runs
 
 
 def test_the_spread_holds_nine_tenths_of_the_runs():

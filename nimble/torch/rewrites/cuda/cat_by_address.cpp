@@ -153,12 +153,13 @@ class ByAddress {
     return chooser_.faster_of(edit_.buffers(), candidates, /*clearly=*/1.0) == 1;
   }
 
-  // What a library thinks best for a result of its own need not be best for a slice.
+  // What cuDNN thinks best for a result of its own need not be best for a slice. How our own kernels divide
+  // their work does not depend on where they write.
   Task chosen_writer(TaskId writer, const TensorRef& place) {
     constexpr std::int64_t kProposals = 3;
     std::vector<std::vector<Task>> candidates = {{writer_task(writer, place)}};
+    if (candidates[0][0].op.operator_name().name != "nimble::fused_convolution") return candidates[0][0];
     const auto argument = argument_named(candidates[0][0].op, "candidate");
-    if (!argument) return candidates[0][0];
     for (std::int64_t n = 0; n < kProposals; ++n) {
       Task task = candidates[0][0];
       task.arguments[*argument] = c10::IValue(n);

@@ -97,7 +97,7 @@ class Separable {
 
     const auto maker = takes_activation(first);
     const Operand before = maker ? c10::IValue("none") : task.arguments[kBefore];
-    constexpr std::int64_t kTiles = 4;
+    constexpr std::int64_t kTiles = 2;  // each is a kernel to compile, and the others seldom win
     static const auto op = find_operator("nimble::matrix_convolution");
     const auto& a = task.arguments;
     std::vector<std::vector<Operand>> arguments;
