@@ -80,6 +80,40 @@ return %0
 )");
 }
 
+// Two depthwise convolutions of different shapes with the same filter; how often something is measured where
+// ours takes `ours` and PyTorch's 100.
+struct Measured {
+  int times = 0;
+  std::size_t sites = 0;
+};
+Measured measured_with(Nanoseconds ours, const at::Tensor& filter) {
+  const Tensors images = {torch::randn({1, 8, 9, 9}), torch::randn({1, 8, 7, 7})};
+  const Program program = record(images, [&](const Tensors& in) -> Tensors {
+    return {at::conv2d(in[0], filter, {}, {1, 1}, {1, 1}, {1, 1}, 8),
+            at::conv2d(in[1], filter, {}, {1, 1}, {1, 1}, {1, 1}, 8)};
+  });
+  Measured measured;
+  const auto measure = [&](std::span<const Buffer>, std::span<const Task> tasks) -> Nanoseconds {
+    ++measured.times;
+    return tasks[0].op.operator_name().name == "nimble::depthwise_convolution" ? ours : 100;
+  };
+  measured.sites = kFuseConvolution.apply(program, {.measure = measure}).sites.size();
+  return measured;
+}
+
+TEST_F(FuseConvolution, ADepthwiseKernelThatIsClearlyFasterForOneShapeIsTakenForAllWithThatFilter) {
+  const Measured measured = measured_with(70, depthwise_);
+  EXPECT_EQ(measured.sites, 2u);
+  EXPECT_EQ(measured.times, 2);  // ours and PyTorch's, for one shape
+}
+
+TEST_F(FuseConvolution, OneThatIsNotIsMeasuredForEachShape) {
+  EXPECT_EQ(measured_with(90, depthwise_).times, 4);
+  const Measured slower = measured_with(200, depthwise_);
+  EXPECT_EQ(slower.times, 4);
+  EXPECT_EQ(slower.sites, 0u);
+}
+
 TEST_F(FuseConvolution, ADepthwiseConvolutionDoesTheActivationBeforeIt) {
   expect_drawn([&](const Tensors& in) -> Tensors { return {depthwise((in[0] * in[0]).relu())}; }, R"(
 %0 = mul(input0, input0)
