@@ -17,7 +17,10 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 std::int64_t piece_of(const MatrixConvolution& c) {
   return 16 / static_cast<std::int64_t>(c10::elementSize(c.dtype));
 }
-std::int64_t chunks_of(const MatrixConvolution& c) { return ceil_div(c.x.channels, 4 * piece_of(c)); }
+std::int64_t chunks_of(const MatrixConvolution& c) {
+  const auto taps = c.has_filters ? 1 : c.window.height * c.window.width;
+  return taps * ceil_div(c.x.channels, 4 * piece_of(c));
+}
 
 // How many pieces, of four registers, a thread may load together: of many threads, each has few registers.
 std::int64_t most_pieces(const MatrixTile& tile) { return tile.warps > 8 ? 14 : 24; }
@@ -51,7 +54,8 @@ std::int64_t cycles_of(const MatrixConvolution& c, const MatrixTile& tile) {
   constexpr std::int64_t kMultiprocessors = 132, kLatency = 700, kCyclesOfALoad = 4;
   const auto pixel_loads = c.has_filters ? c.window.height * pieces_of_row(c, tile) : tile.columns;
   const auto rounds = ceil_div(chunks_of(c), tile.warps);
-  const auto waits = ceil_div(rounds, ahead_of(c, tile)) * ceil_div(c.window.height, rows_ahead_of(c, tile));
+  const auto waits = ceil_div(rounds, ahead_of(c, tile)) *
+                     (c.has_filters ? ceil_div(c.window.height, rows_ahead_of(c, tile)) : 1);
   const auto loads = ceil_div(blocks_of(c, tile), kMultiprocessors) * tile.warps * rounds *
                      (pixel_loads + tile.channels / 8);
   return loads * kCyclesOfALoad + waits * kLatency;

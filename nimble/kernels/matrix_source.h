@@ -12,20 +12,19 @@
 namespace nimble::kernels {
 
 // y = after(weight · between(depthwise(before(x)) + filter_bias) + bias + residual): a convolution with a
-// filter of one pixel behind a depthwise one, or by itself. All have the channels of a pixel beside each
-// other; the filters have nothing between their columns and rows.
+// filter of one pixel behind a depthwise one; or one with any filter by itself. All have the channels of a
+// pixel beside each other; filters have nothing between their columns and rows.
 struct MatrixConvolution {
   ImageLayout x;
   std::int64_t channels, out_height, out_width;  // of the result
-  std::int64_t weight_row;                       // how far apart rows of [channels, inner] lie
+  std::int64_t weight_row;                       // how far apart filters of [channels, …, inner] lie
   std::int64_t y_step, residual_step;            // how far apart pixels lie, evenly
   c10::ScalarType dtype;
   std::string_view after;
 
-  // Of the depthwise part. Without one the window is a pixel and goes over each of them.
-  bool has_filters;
-  Window window;
-  std::string_view before, between;
+  bool has_filters;                  // there is a depthwise part
+  Window window;                     // of the depthwise part, or else of the convolution itself
+  std::string_view before, between;  // of the depthwise part
 
   // Addresses, counted in elements; none for what is absent.
   std::int64_t weight_first, y_first;

@@ -70,9 +70,12 @@ at::Tensor matrix_convolution(const at::Tensor& x, const at::Tensor& weight,
                               const std::optional<at::Tensor>& filter_bias, at::IntArrayRef stride,
                               at::IntArrayRef padding, at::IntArrayRef dilation,
                               std::string_view activation_before, std::string_view activation_between) {
-  const at::Tensor pixels = filters ? depthwise_convolution(x, *filters, filter_bias, stride, padding,
-                                                            dilation, activation_before, activation_between)
-                                    : x;
+  if (!filters) {
+    return fused_convolution(x, weight, bias, residual, stride, padding, dilation, /*groups=*/1, activation,
+                             candidate);
+  }
+  const at::Tensor pixels = depthwise_convolution(x, *filters, filter_bias, stride, padding, dilation,
+                                                  activation_before, activation_between);
   return pointwise_convolution(pixels, weight, bias, residual, activation, candidate);
 }
 

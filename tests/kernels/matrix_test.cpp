@@ -16,10 +16,16 @@ struct Filter {
   std::int64_t size, stride = 1, padding = 0, dilation = 1;
 };
 
+// Of the product itself.
+struct Larger {
+  std::vector<std::int64_t> size = {1, 1}, stride = {1, 1}, padding = {0, 0}, dilation = {1, 1};
+};
+
 struct Case {
   at::Tensor x;
   std::int64_t channels;
   std::optional<Filter> filter = {};
+  Larger larger = {};
   const char *before = "none", *between = "none", *after = "none";
   bool bias = true, residual = false;
   std::int64_t into = 0;  // the channel at which the result goes into something larger; 0: not
@@ -39,17 +45,24 @@ class Product {
   explicit Product(const Case& c) : case_(c) {
     const auto type = c.x.scalar_type();
     const auto inner = c.x.size(1);
-    weight = (at::randn({c.channels, inner, 1, 1}) / std::sqrt(static_cast<double>(inner))).to(type);
+    const auto taps = c.larger.size[0] * c.larger.size[1];
+    weight = (at::randn({c.channels, inner, c.larger.size[0], c.larger.size[1]}) /
+              std::sqrt(static_cast<double>(inner * taps)))
+                 .to(type)
+                 .contiguous(kChannelsLast);
     if (c.bias) bias = at::randn({c.channels}).to(type);
     if (c.filter) {
       const auto size = c.filter->size;
       filters =
           (at::randn({size, size, 1, inner}) / static_cast<double>(size)).to(type).permute({3, 2, 0, 1});
       filter_bias = at::randn({inner}).to(type);
-      stride = c.filter->stride, padding = c.filter->padding, dilation = c.filter->dilation;
+      stride = {c.filter->stride, c.filter->stride};
+      padding = {c.filter->padding, c.filter->padding};
+      dilation = {c.filter->dilation, c.filter->dilation};
+    } else {
+      stride = c.larger.stride, padding = c.larger.padding, dilation = c.larger.dilation;
     }
-    const Window window =
-        c.filter ? Window({c.filter->size}, {stride}, {padding}, {dilation}) : Window({1}, {1}, {0}, {1});
+    const Window window((c.filter ? *filters : weight).sizes().slice(2), stride, padding, dilation);
     const ImageLayout x(c.x);
     const auto whole_channels = c.into ? c.into + c.channels + 1 : c.channels;
     whole = at::full({x.images, whole_channels, window.rows_of(x.height), window.columns_of(x.width)}, NAN,
@@ -64,7 +77,7 @@ class Product {
                                           .channels = c.channels,
                                           .out_height = y.size(2),
                                           .out_width = y.size(3),
-                                          .weight_row = inner,
+                                          .weight_row = inner * taps,
                                           .y_step = whole_channels,
                                           .residual_step = c.channels,
                                           .dtype = type,
@@ -92,9 +105,9 @@ class Product {
     const auto d = [](const std::optional<at::Tensor>& t) {
       return t ? std::optional(t->to(at::kDouble)) : std::nullopt;
     };
-    const at::Tensor exact = matrix_convolution(
-        *d(case_.x), *d(weight), d(bias), d(residual), case_.after, 0, d(filters), d(filter_bias),
-        {stride, stride}, {padding, padding}, {dilation, dilation}, case_.before, case_.between);
+    const at::Tensor exact =
+        matrix_convolution(*d(case_.x), *d(weight), d(bias), d(residual), case_.after, 0, d(filters),
+                           d(filter_bias), stride, padding, dilation, case_.before, case_.between);
     const double step = step_of(y.scalar_type());
     EXPECT_TRUE(at::allclose(y.to(at::kDouble), exact, step, 2 * step))
         << "candidate " << candidate << " of " << case_.x.sizes() << " to " << case_.channels << ": "
@@ -108,7 +121,7 @@ class Product {
 
  private:
   Case case_;
-  std::int64_t stride = 1, padding = 0, dilation = 1;
+  std::vector<std::int64_t> stride, padding, dilation;
 };
 
 void check(const Case& c, std::int64_t candidate = 0) { Product(c).check(candidate); }
@@ -159,6 +172,32 @@ TEST(MatrixTest, NoPaddingDilationAndOddChannels) {
   check({.x = images({1, 22, 9, 11}), .channels = 7, .filter = Filter{3, 1, 2, 2}});
   check({.x = images({1, 8, 11, 8}), .channels = 8, .filter = Filter{3, 2, 2, 3}});
   check({.x = images({1, 8, 1, 1}), .channels = 8, .filter = Filter{7, 1, 3}});
+}
+
+TEST(MatrixTest, LargerFilters) {
+  for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    check({.x = images({2, 24, 7, 6}, type),
+           .channels = 20,
+           .larger = {.size = {3, 3}, .padding = {1, 1}},
+           .after = "relu",
+           .residual = true});
+    check({.x = images({1, 11, 9, 10}, type),
+           .channels = 7,
+           .larger = {.size = {5, 3}, .stride = {2, 1}, .padding = {2, 0}}});
+  }
+  check({.x = images({1, 32, 9, 9}), .channels = 8, .larger = {.size = {1, 7}, .padding = {0, 3}}});
+  check({.x = images({1, 32, 9, 9}), .channels = 8, .larger = {.size = {7, 1}, .padding = {3, 0}}});
+  check({.x = images({1, 16, 9, 9}),
+         .channels = 8,
+         .larger = {.size = {3, 3}, .padding = {2, 2}, .dilation = {2, 2}}});
+  check({.x = images({1, 16, 9, 8}), .channels = 8, .larger = {.stride = {2, 2}}});
+  check({.x = images({1, 16, 3, 3}), .channels = 8, .larger = {.padding = {1, 1}}});
+}
+
+TEST(MatrixTest, EveryWayToDivideALargerFilter) {
+  Product product(
+      {.x = images({1, 40, 5, 7}), .channels = 40, .larger = {.size = {3, 3}, .padding = {1, 1}}});
+  for (std::size_t n = 0; n < product.tiles(); ++n) product.check(static_cast<std::int64_t>(n));
 }
 
 TEST(MatrixTest, PaddingIsZeroBehindTheActivation) {

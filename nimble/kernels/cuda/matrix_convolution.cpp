@@ -21,6 +21,13 @@ bool can_multiply(const at::Tensor& x) {
   return x.scalar_type() != at::kFloat || at::globalContext().allowTF32CuDNN(at::Float32Op::CONV);
 }
 
+// Filters one after the other, in each the channels of a pixel beside each other, then columns, then rows.
+bool is_rows_of_taps(const at::Tensor& weight) {
+  return weight.dim() == 4 && weight[0].permute({1, 2, 0}).is_contiguous();
+}
+
+bool is_one_pixel(const at::Tensor& weight) { return weight.size(2) == 1 && weight.size(3) == 1; }
+
 bool has_kernel(const at::Tensor& x, const at::Tensor& weight, const Optional& bias, const Optional& residual,
                 const Optional& filters, const Optional& filter_bias) {
   if (!is_image_batch(x) || !can_multiply(x)) return false;
@@ -30,12 +37,12 @@ bool has_kernel(const at::Tensor& x, const at::Tensor& weight, const Optional& b
   const auto whole = [](const Optional& tensor) { return !tensor || tensor->is_contiguous(); };
   const bool one_type = same_type(weight) && same_type(bias) && same_type(residual) && same_type(filters) &&
                         same_type(filter_bias);
-  const bool one_pixel = weight.dim() == 4 && weight.size(2) == 1 && weight.size(3) == 1 &&
-                         weight.size(1) == x.size(1) && (weight.stride(1) == 1 || weight.size(1) == 1);
+  const bool is_product = is_rows_of_taps(weight) && weight.size(1) == x.size(1) && weight.size(0) > 0 &&
+                          (!filters || is_one_pixel(weight));
   // Neighbouring channels beside each other, then columns, then rows.
   const bool packed = !filters || (filters->dim() == 4 && filters->size(0) == x.size(1) &&
                                    filters->size(1) == 1 && filters->permute({2, 3, 1, 0}).is_contiguous());
-  return one_type && one_pixel && packed && whole(bias) && whole(filter_bias) &&
+  return one_type && is_product && packed && whole(bias) && whole(filter_bias) &&
          ImageLayout(x).channels_fastest();
 }
 
@@ -51,9 +58,15 @@ ImageLayout as_one_row(const at::Tensor& images) {
   return x;
 }
 
-Window window_of(const Optional& filters, at::IntArrayRef stride, at::IntArrayRef padding,
-                 at::IntArrayRef dilation) {
-  return filters ? Window(filters->sizes().slice(2), stride, padding, dilation) : Window({1}, {1}, {0}, {1});
+Window window_of(const at::Tensor& weight, const Optional& filters, at::IntArrayRef stride,
+                 at::IntArrayRef padding, at::IntArrayRef dilation) {
+  return {(filters ? *filters : weight).sizes().slice(2), stride, padding, dilation};
+}
+
+// It goes over each pixel and looks at nothing else.
+bool is_of_one_pixel(const Window& w) {
+  return w.height == 1 && w.width == 1 && w.stride_height == 1 && w.stride_width == 1 &&
+         w.padding_height == 0 && w.padding_width == 0;
 }
 
 std::array<std::int64_t, 4> result_sizes(const at::Tensor& x, const at::Tensor& weight,
@@ -91,11 +104,11 @@ at::Tensor& matrix_convolution_out_cuda(const at::Tensor& x, const at::Tensor& w
                                                filter_bias, stride, padding, dilation, before, between, out);
   }
   const auto guard = on_device_of(x);
-  const Window window = window_of(filters, stride, padding, dilation);
+  const Window window = window_of(weight, filters, stride, padding, dilation);
   const auto sizes = result_sizes(x, weight, window);
   expect_fits(out, sizes, x.scalar_type());
   const Optional added = residual ? Optional(as_rows(*residual, sizes)) : std::nullopt;
-  const ImageLayout pixels = filters ? ImageLayout(x) : as_one_row(x);
+  const ImageLayout pixels = !filters && is_of_one_pixel(window) ? as_one_row(x) : ImageLayout(x);
   const auto first = [](const Optional& tensor) {
     return tensor ? std::optional(address_in_elements(*tensor)) : std::nullopt;
   };
@@ -103,7 +116,7 @@ at::Tensor& matrix_convolution_out_cuda(const at::Tensor& x, const at::Tensor& w
                                       .channels = weight.size(0),
                                       .out_height = window.rows_of(pixels.height),
                                       .out_width = window.columns_of(pixels.width),
-                                      .weight_row = weight.size(1) == 1 ? 1 : weight.stride(0),
+                                      .weight_row = weight.stride(0),
                                       .y_step = *y_step,
                                       .residual_step = added ? *pixel_step(*added) : *y_step,
                                       .dtype = x.scalar_type(),
@@ -137,7 +150,7 @@ at::Tensor matrix_convolution_cuda(const at::Tensor& x, const at::Tensor& weight
                               padding, dilation, before, between);
   }
   const auto guard = on_device_of(x);
-  at::Tensor y = at::empty(result_sizes(x, weight, window_of(filters, stride, padding, dilation)),
+  at::Tensor y = at::empty(result_sizes(x, weight, window_of(weight, filters, stride, padding, dilation)),
                            x.options().memory_format(at::MemoryFormat::ChannelsLast));
   return matrix_convolution_out_cuda(x, weight, bias, residual, activation, candidate, filters, filter_bias,
                                      stride, padding, dilation, before, between, y);

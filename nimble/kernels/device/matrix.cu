@@ -1,5 +1,5 @@
-// A product of matrices by tensor cores: pixels, with what a depthwise convolution makes of them on the way,
-// by filters of one pixel.
+// A convolution as a product of matrices by tensor cores: pixels, with what a depthwise convolution makes of
+// them on the way, by filters of one pixel; or all that lies under a larger filter, pixel after pixel.
 //
 // A block makes `tile_channels` channels of eight groups of `columns` neighbouring pixels. Its warps share
 // the inner dimension, chunk by chunk, and add up at the end what each found. Inside a warp a thread holds 16
@@ -8,7 +8,8 @@
 // long as both matrices keep to the same, so nothing has to be exchanged between threads, or packed.
 constexpr int vector = 16 / sizeof(T);
 constexpr int chunk = 4 * vector;
-constexpr int chunks = (inner + chunk - 1) / chunk;
+constexpr int taps = has_filters ? 1 : kernel_height * kernel_width;  // pixels under a filter of the product
+constexpr int chunks_of_tap = (inner + chunk - 1) / chunk, chunks = taps * chunks_of_tap;
 constexpr int pixel_tiles = columns / 2, channel_tiles = tile_channels / 8;
 constexpr int threads = 32 * warps;
 
@@ -115,12 +116,19 @@ struct Group {
   __device__ bool has(int pixel) const { return image < images && column + pixel < out_width; }
 };
 
-// What is multiplied: the pixels of a group as they are,
-__device__ inline void load_pixels(Piece (&pixels)[columns], const T* x, const Group& group, int channel) {
+// What is multiplied: of each pixel of a group the one that lies under a tap of its filter,
+__device__ inline void load_pixels(Piece (&pixels)[columns], const T* x, const Group& group, int tap,
+                                   int channel) {
+  constexpr bool stays_inside = taps == 1 && padding_height == 0 && padding_width == 0;
+  const Index row = group.row * stride_height - padding_height + tap / kernel_width * dilation_height;
 #pragma unroll
   for (int c = 0; c < columns; ++c) {
-    const T* const from = x + group.image * x_image + group.row * x_row + (group.column + c) * x_column;
-    pixels[c] = load_piece<x_lanes>(from, channel, group.has(c));
+    const Index column =
+        (group.column + c) * stride_width - padding_width + tap % kernel_width * dilation_width;
+    const bool inside =
+        stays_inside || (row >= 0 && row < height && column >= 0 && column < width && tap < taps);
+    pixels[c] = load_piece<x_lanes>(x + group.image * x_image + row * x_row + column * x_column, channel,
+                                    inside && group.has(c));
   }
 }
 
@@ -216,17 +224,18 @@ extern "C" __global__ void __launch_bounds__(threads)
     // All loads of a round are under way together.
 #pragma unroll
     for (int s = 0; s < ahead; ++s) {
-      const int inner_channel = (first + s * warps) * chunk + lane % 4 * vector;
+      const int number = first + s * warps, tap = taps == 1 ? 0 : number / chunks_of_tap;
+      const int inner_channel = (number - tap * chunks_of_tap) * chunk + lane % 4 * vector;
 #pragma unroll
       for (int n = 0; n < channel_tiles; ++n) {
         const Index channel = first_channel + n * 8 + lane / 4;
-        rows[s][n] =
-            load_piece<weight_lanes>(weight + channel * weight_row, inner_channel, channel < channels);
+        rows[s][n] = load_piece<weight_lanes>(weight + channel * weight_row + tap * inner, inner_channel,
+                                              channel < channels && tap < taps);
       }
       if constexpr (has_filters) {
         convolve_pixels(pixels[s], x, filters, filter_bias, group, inner_channel);
       } else {
-        load_pixels(pixels[s], x, group, inner_channel);
+        load_pixels(pixels[s], x, group, tap, inner_channel);
       }
     }
     __syncwarp();  // else the compiler, to save registers, would move loads behind arithmetic

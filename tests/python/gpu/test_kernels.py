@@ -407,6 +407,29 @@ def test_matrix_convolution_behind_a_depthwise_one(dtype, channels, side, size, 
     check_matrix_convolution(dtype, x, weight, bias, None, "relu", (*depthwise, "relu", "none"))
 
 
+@pytest.mark.parametrize(
+    "inner,out,side,size,stride",
+    [(16, 24, 9, (3, 3), 1), (128, 160, 17, (1, 7), 1), (128, 160, 17, (7, 1), 1), (288, 384, 35, (3, 3), 2)]
+    + [(48, 64, 35, (5, 5), 1), (448, 384, 8, (3, 3), 1), (100, 44, 14, (1, 1), 2)],
+)
+def test_matrix_convolution_with_a_larger_filter(dtype, inner, out, side, size, stride):
+    x = random(2, inner, side, side, dtype=dtype, memory_format=torch.channels_last)
+    weight = random(out, inner, *size, dtype=dtype, memory_format=torch.channels_last)
+    weight, bias = weight / (inner * size[0] * size[1]) ** 0.5, random(out, dtype=dtype)
+    padding = [size[0] // 2, size[1] // 2]
+    exact = torch.conv2d(x.double(), weight.double(), bias.double(), stride, padding).relu()
+    eager = torch.conv2d(x, weight, bias, stride, padding).relu()
+    for candidate in (0, 1):
+        result = ops.matrix_convolution(
+            x, weight, bias, None, "relu", candidate, None, None, [stride] * 2, padding, [1, 1]
+        )
+        assert result.is_contiguous(memory_format=torch.channels_last)
+        if dtype == torch.float32:  # with TF32 allowed eager's error differs from shape to shape
+            assert error_of(result, exact) <= 1e-5
+        else:
+            assert_no_worse_than_eager(result, eager, exact, dtype)
+
+
 @pytest.mark.parametrize("with_filters", [False, True])
 def test_every_way_to_divide_a_matrix_convolution_is_right(dtype, with_filters):
     x = random(1, 360, 13, 11, dtype=dtype, memory_format=torch.channels_last)

@@ -6,9 +6,9 @@
 //   %3 = relu(%2)
 //
 // Which call is fastest differs from one convolution to the next, so each is measured: cuDNN's fused ones (by
-// its graphs, or as PyTorch calls it), a matrix product for a filter of one pixel (cuBLASLt's or our own),
-// our own kernel for one filter to a channel, or a plain convolution followed by one generated kernel for all
-// that is pointwise.
+// its graphs, or as PyTorch calls it), a matrix product (cuBLASLt's for a filter of one pixel, our own for
+// any), our own kernel for one filter to a channel, or a plain convolution followed by one generated kernel
+// for all that is pointwise.
 
 #include <ATen/ATen.h>
 
@@ -206,24 +206,29 @@ class Fuse {
     std::vector<Way> ways;
     const bool has_epilogue = c.bias || site.added || site.after != "none";
     const bool is_product = c.is_matrix_product() && is_channels_last(c.x);
-    const bool by_tensor_cores = is_product && context_.chooses() && may_use_tensor_cores(c.x.dtype);
+    constexpr std::int64_t kFewChannels = 16;  // to a pixel: tensor cores would multiply zeros
+    const bool by_tensor_cores = context_.chooses() && c.groups == 1 &&
+                                 (is_product || c.x.sizes[1] >= kFewChannels) && is_channels_last(c.x) &&
+                                 is_channels_last(c.weight) && may_use_tensor_cores(c.x.dtype);
     // Of a product with a sum, our own kernels were faster than cuDNN's for all shapes of the networks that
     // are benchmarked, and cuDNN takes more than a second before the first.
-    const bool never_wins = by_tensor_cores && site.added;
+    const bool never_wins = is_product && by_tensor_cores && site.added;
     if (site.after == "relu" && context_.device.is_cuda() && !never_wins) ways.push_back(cudnn(site));
     if (is_product) {
-      constexpr std::int64_t kProposals = 2, kTiles = 3;
+      constexpr std::int64_t kProposals = 2;
       const std::int64_t proposals = context_.chooses() ? kProposals : 1;
       for (std::int64_t n = 0; n < proposals; ++n) {
         ways.push_back(matrix_product("nimble::pointwise_convolution", site, n));
       }
-      if (by_tensor_cores) {
-        for (std::int64_t n = 0; n < kTiles; ++n) {
-          ways.push_back(matrix_product("nimble::matrix_convolution", site, n));
-        }
+    }
+    if (by_tensor_cores) {
+      constexpr std::int64_t kTiles = 2;  // each is a kernel to compile, and the others seldom win
+      for (std::int64_t n = 0; n < kTiles; ++n) {
+        ways.push_back(matrix_product("nimble::matrix_convolution", site, n));
       }
     }
-    const bool several = ways.size() > 2;  // each costs time to measure, and these seldom win
+    // Each costs time to measure, and these seldom win then.
+    const bool several = is_product && ways.size() > 2;
     if (has_epilogue && !several) ways.push_back(convolution_and_pointwise(site));
     // ATen has cuDNN's kernels with a relu, which need no plans of our own.
     if (has_epilogue && !several && site.after != "relu" && context_.measure && has_cudnn_graphs()) {
@@ -287,7 +292,8 @@ class Fuse {
             .calls = {{site.added ? with_sum : plain, std::move(arguments), {result_of(site)}}}};
   }
 
-  // By cuBLASLt or by our own kernel, of the ways that it has the one with this number.
+  // By cuBLASLt or by our own kernel, which also knows larger filters; of the ways that it has the one with
+  // this number.
   Way matrix_product(const char* name, const Site& site, std::int64_t number) {
     const ImageConvolution& c = site.convolution;
     const auto op = find_operator(name);
@@ -297,6 +303,11 @@ class Fuse {
                                       optional_ref(site.added),
                                       c10::IValue(site.after),
                                       c10::IValue(number)};
+    if (!c.is_matrix_product()) {
+      const Operand none = c10::IValue();
+      arguments.insert(arguments.end(), {none, none, Operand(c10::IValue(c.stride)),
+                                         Operand(c10::IValue(c.padding)), Operand(c10::IValue(c.dilation))});
+    }
     add_defaults(op, arguments);
     return {.name = std::string(name) + " " + std::to_string(number),
             .prepare = {},

@@ -150,6 +150,21 @@ TEST_F(SeparableConvolution, AConvolutionAloneTakesOurKernelWhereThatIsFaster) {
             std::string::npos);
 }
 
+TEST_F(SeparableConvolution, SoDoesOneWithALargerFilterAndItIsNotTakenForOneOfAPixel) {
+  const auto w = (torch::randn({16, 16, 3, 1}) / 7).contiguous(at::MemoryFormat::ChannelsLast);
+  const auto filters = torch::randn({16, 1, 3, 3}) / 3;
+  const Tensors image = {torch::randn({1, 16, 9, 9}).contiguous(at::MemoryFormat::ChannelsLast)};
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor x = at::conv2d(in[0], filters, {}, {1, 1}, {1, 1}, {1, 1}, 16);
+    return {at::conv2d(x, w, {}, {2, 1}, {1, 0}).relu().sum()};
+  };
+  const Program program = forced(function, image, kChannelsLast).program;
+  const Program fused = record_anew(measured(kFuseConvolution, program, 50).program, image);
+  EXPECT_NE(drawn(fused).find("matrix_convolution"), std::string::npos) << drawn(fused);
+  expect_same(fused, function, image);
+  EXPECT_TRUE(measured(kSeparableConvolution, fused, 50).sites.empty());
+}
+
 TEST_F(SeparableConvolution, AnActivationBeforeItIsLeftToAProductOfOurs) {
   const Function function = [&](const Tensors& in) -> Tensors {
     return {conv1(depthwise(at::hardtanh(conv1(in[0] * 4), 0, 6))).sum()};
