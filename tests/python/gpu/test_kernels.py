@@ -409,8 +409,15 @@ def test_matrix_convolution_behind_a_depthwise_one(dtype, channels, side, size, 
 
 @pytest.mark.parametrize(
     "inner,out,side,size,stride",
-    [(16, 24, 9, (3, 3), 1), (128, 160, 17, (1, 7), 1), (128, 160, 17, (7, 1), 1), (288, 384, 35, (3, 3), 2)]
-    + [(48, 64, 35, (5, 5), 1), (448, 384, 8, (3, 3), 1), (100, 44, 14, (1, 1), 2)],
+    [
+        (16, 24, 9, (3, 3), 1),
+        (128, 160, 17, (1, 7), 1),
+        (128, 160, 17, (7, 1), 1),
+        (288, 384, 35, (3, 3), 2),
+        (48, 64, 35, (5, 5), 1),
+        (448, 384, 8, (3, 3), 1),
+        (100, 44, 14, (1, 1), 2),
+    ],
 )
 def test_matrix_convolution_with_a_larger_filter(dtype, inner, out, side, size, stride):
     x = random(2, inner, side, side, dtype=dtype, memory_format=torch.channels_last)
