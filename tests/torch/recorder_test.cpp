@@ -140,6 +140,8 @@ TEST(Recorder, RefusesToReadMemoryThatNoOperatorFilled) {
   EXPECT_EQ(refused([](Tensor x, Tensor memory) { return at::cat({x, memory}); }), "aten::cat");
   EXPECT_EQ(refused([](Tensor x, Tensor memory) { return x.copy_(memory.slice(0, 0, 2).repeat({2})); }),
             "aten::repeat");
+  EXPECT_EQ(refused([](Tensor, Tensor memory) { return memory.clone().to(at::kDouble).exp(); }), "aten::exp");
+  EXPECT_EQ(refused([](Tensor, Tensor memory) { return memory.clone(); }), "aten::empty");
 }
 
 TEST(Recorder, AllowsUnfilledMemoryOfWhichNoValueIsAsked) {
@@ -154,6 +156,7 @@ TEST(Recorder, AllowsUnfilledMemoryOfWhichNoValueIsAsked) {
   allowed([](Tensor, Tensor memory) { return memory.uniform_(); });
   allowed([](Tensor, Tensor memory) { return at::bernoulli(memory, 0.5); });
   allowed([](Tensor x, Tensor memory) { return at::mul_out(memory, x, x); });
+  allowed([](Tensor x, Tensor memory) { return memory.t().clone().to(at::kDouble).fill_(2) * x; });
   allowed([](Tensor x, Tensor memory) { return at::addmm(memory, x, x, /*beta=*/0); });
   allowed([](Tensor x, Tensor memory) { return memory.slice_scatter(x, 0, 0, 4); });
   allowed([](Tensor x, Tensor memory) {
