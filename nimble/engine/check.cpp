@@ -43,7 +43,9 @@ class PartCheck {
   std::string failure(const Tensors& eager_results) {
     if (!failure_.empty()) return failure_;
     const auto differs = replayed_.difference(observe(eager_results, Whose::kEager), spread_, tolerance_);
-    return differs ? *differs + " differs from eager's after a replay" : "";
+    if (!differs) return "";
+    return differs->name + " differs from eager's after a replay" +
+           (differs->excess.empty() ? "" : ": " + differs->excess);
   }
   bool refused() const { return refused_; }
 

@@ -40,12 +40,13 @@ void Effects::add(std::string name, const at::Tensor& value) {
   values_.push_back(value.defined() ? value.detach().clone() : value);
 }
 
-std::optional<std::string> Effects::difference(const Effects& other, const std::optional<Spread>& spread,
-                                               const std::optional<Tolerance>& tolerance) const {
-  if (values_.size() != other.values_.size()) return "another number of results the next time";
+std::optional<Effects::Difference> Effects::difference(const Effects& other,
+                                                       const std::optional<Spread>& spread,
+                                                       const std::optional<Tolerance>& tolerance) const {
+  if (values_.size() != other.values_.size()) return Difference{"another number of results the next time"};
   if (all_same_bits(values_, other.values_)) return std::nullopt;
   for (std::size_t i = 0; i < values_.size(); ++i) {
-    if (!comparable(values_[i], other.values_[i])) return names_[i];
+    if (!comparable(values_[i], other.values_[i])) return Difference{names_[i]};
   }
   const bool varies = spread && spread->any();
   const std::vector<double> apart = varies ? distances(values_, other.values_) : std::vector<double>{};
@@ -54,7 +55,9 @@ std::optional<std::string> Effects::difference(const Effects& other, const std::
     if (!values_[i].defined()) continue;
     const bool within = varies && are_numbers(values_[i]) && apart[i] <= spread->allowed(i, magnitude[i]);
     if (within || same_bits(values_[i], other.values_[i])) continue;
-    if (!tolerance || !tolerance->allows(i, values_[i], other.values_[i])) return names_[i];
+    if (!tolerance) return Difference{names_[i]};
+    if (auto excess = tolerance->excess(i, values_[i], other.values_[i]))
+      return Difference{names_[i], *std::move(excess)};
   }
   return std::nullopt;
 }

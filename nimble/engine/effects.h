@@ -23,10 +23,14 @@ class Effects {
 
   void add(std::string name, const at::Tensor& value);  // keeps a copy
 
+  struct Difference {
+    std::string name;
+    std::string excess = {};  // by how much, where there is a tolerance
+  };
   // The first value in which another run of the same differs, bit by bit; or, where runs differ by
   // themselves, by more than that explains; or, with a tolerance, by more than that allows.
-  std::optional<std::string> difference(const Effects& other, const std::optional<class Spread>& spread,
-                                        const std::optional<Tolerance>& tolerance = std::nullopt) const;
+  std::optional<Difference> difference(const Effects& other, const std::optional<class Spread>& spread,
+                                       const std::optional<Tolerance>& tolerance = std::nullopt) const;
 
  private:
   friend class Spread;

@@ -28,7 +28,7 @@ struct CompileOptions {
   std::size_t cache_size = 8;
 
   // How many streams to use. Empty: as many as measure fastest; 0: as many as maximum concurrency takes.
-  std::optional<std::size_t> streams;
+  std::optional<std::size_t> streams = {};
 
   // Buffers whose uses never overlap share bytes. Off: each has its own, to see what sharing saves.
   bool share_memory = true;
@@ -42,7 +42,7 @@ struct CompileOptions {
 
   // How far results of a rewritten program may be from eager's, relative to the largest value of a result.
   // Empty: as the types of the results and the math modes ask for, see tolerance.h.
-  std::optional<double> tolerance;
+  std::optional<double> tolerance = {};
 };
 
 }  // namespace nimble

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <limits>
 
 #include "nimble/torch/run_in_double.h"
@@ -33,6 +35,13 @@ double largest(const at::Tensor& tensor) {
   return tensor.numel() == 0 ? 0 : wide(tensor).nan_to_num(0.0, 0.0, 0.0).abs().max().item<double>();
 }
 
+// Two digits of a quotient: "1.3e-04".
+std::string part(double value, double of) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1e", of > 0 ? value / of : value);
+  return text;
+}
+
 // Where there is no reference to compare with, or no need of one.
 double by_type(at::ScalarType type, bool coarse) {
   switch (type) {
@@ -50,19 +59,35 @@ double by_type(at::ScalarType type, bool coarse) {
 
 }  // namespace
 
-bool Tolerance::allows(std::size_t n, const at::Tensor& replayed, const at::Tensor& eager) const {
+std::optional<std::string> Tolerance::excess(std::size_t n, const at::Tensor& replayed,
+                                             const at::Tensor& eager) const {
   const at::NoGradGuard no_grad;
-  if (!eager.is_floating_point() && !eager.is_complex()) return false;
+  if (!eager.is_floating_point() && !eager.is_complex()) return "it must be equal";
+  constexpr const char* kElsewhere = "not the same of its values are finite";
   const double magnitude = largest(eager);
-  if (relative_) return distance(replayed, eager).largest <= *relative_ * magnitude;
   const at::ScalarType type = eager.scalar_type();
-  const bool by_reference = (coarse_ || c10::isReducedFloatingType(type)) && n < reference_.size();
-  if (!by_reference) return distance(replayed, eager).largest <= by_type(type, coarse_) * magnitude;
+  const bool by_reference =
+      !relative_ && (coarse_ || c10::isReducedFloatingType(type)) && n < reference_.size();
+  if (!by_reference) {
+    const double apart = distance(replayed, eager).largest;
+    if (std::isinf(apart)) return kElsewhere;
+    const double allowed = relative_.value_or(by_type(type, coarse_)) * magnitude;
+    if (apart <= allowed) return std::nullopt;
+    return "by " + part(apart, magnitude) + " of its largest value, " + part(allowed, magnitude) + " allowed";
+  }
   // The largest of many errors is a matter of luck, twice as large at times where all in all they are not.
   constexpr double kTimes = 2, kTimesLargest = 4, kLeast = 1e-5;
   const Distance ours = distance(replayed, reference_[n]), theirs = distance(eager, reference_[n]);
-  return ours.mean <= kTimes * theirs.mean + kLeast * magnitude &&
-         ours.largest <= kTimesLargest * theirs.largest + kLeast * magnitude;
+  if (std::isinf(ours.largest) && !std::isinf(theirs.largest)) return kElsewhere;
+  const auto compare = [&](const char* name, double ours, double theirs,
+                           double times) -> std::optional<std::string> {
+    const double allowed = times * theirs + kLeast * magnitude;
+    if (ours <= allowed) return std::nullopt;
+    return std::string(name) + " is " + part(ours, magnitude) + " of its largest value, eager's " +
+           part(theirs, magnitude) + ", allowed " + part(allowed, magnitude);
+  };
+  if (auto mean = compare("its mean error", ours.mean, theirs.mean, kTimes)) return mean;
+  return compare("its largest error", ours.largest, theirs.largest, kTimesLargest);
 }
 
 Tolerance tolerance_for(const Program& program, std::span<const at::Tensor> inputs,

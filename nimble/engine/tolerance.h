@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "nimble/torch/program.h"
@@ -19,8 +20,9 @@ class Tolerance {
   Tolerance(std::optional<double> relative, bool coarse, std::vector<at::Tensor> reference)
       : relative_(relative), coarse_(coarse), reference_(std::move(reference)) {}
 
-  // Whether the n-th value of a replay is near enough to eager's.
-  bool allows(std::size_t n, const at::Tensor& replayed, const at::Tensor& eager) const;
+  // By how much the n-th value of a replay is too far from eager's, and how much was allowed, in words; none
+  // if it is near enough.
+  std::optional<std::string> excess(std::size_t n, const at::Tensor& replayed, const at::Tensor& eager) const;
 
  private:
   std::optional<double> relative_;

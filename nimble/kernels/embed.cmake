@@ -1,9 +1,18 @@
-# embed.cmake: writes OUTPUT, a C++ header with the text of each of SOURCES as a constant named after its file.
+# embed.cmake: writes OUTPUT, a C++ header with the text of each of SOURCES as a constant named after its file, and one
+# constant that is another with every VERSION, for every change of SOURCES, and for every change of GENERATORS.
 set(text "#pragma once\n\n#include <string_view>\n\nnamespace nimble::kernels::device {\n\n")
+set(all "")
 foreach(source IN LISTS SOURCES)
   cmake_path(GET source STEM name)
   file(READ ${source} content)
   string(APPEND text "inline constexpr std::string_view ${name} = R\"device(${content})device\";\n\n")
+  string(APPEND all "${content}")
 endforeach()
+foreach(source IN LISTS GENERATORS)
+  file(READ ${source} content)
+  string(APPEND all "${content}")
+endforeach()
+string(SHA256 checksum "${all}")
+string(APPEND text "inline constexpr std::string_view fingerprint = \"${VERSION} ${checksum}\";\n\n")
 string(APPEND text "}  // namespace nimble::kernels::device\n")
 file(WRITE ${OUTPUT} "${text}")

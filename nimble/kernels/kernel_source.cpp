@@ -13,6 +13,8 @@ std::string with_prelude(std::string_view constants, std::string_view kernel) {
   return text;
 }
 
+std::string_view fingerprint() { return device::fingerprint; }
+
 std::string constant(std::string_view name, std::int64_t value) {
   return "constexpr Index " + std::string(name) + " = " + std::to_string(value) + ";\n";
 }

@@ -23,6 +23,10 @@ struct KernelSource {
 // Puts a kernel's own lines behind what every kernel can use: element types, vectors, pointwise functions.
 std::string with_prelude(std::string_view constants, std::string_view kernel);
 
+// Another one for every version of Nimble and every change of what kernels are made of: what was measured of
+// the kernels of one says nothing of those of another.
+std::string_view fingerprint();
+
 // "constexpr Index name = value;" and "using name = type;", the parameters that a kernel is compiled for.
 std::string constant(std::string_view name, std::int64_t value);
 std::string type_alias(std::string_view name, c10::ScalarType type);

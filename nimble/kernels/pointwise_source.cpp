@@ -17,10 +17,15 @@ namespace {
 struct Emission {
   const char* function;
   std::vector<std::size_t> arguments;
-  bool compares = false;  // computes in the common type of its operands, not in that of its result
+  enum class In {
+    kArithmetic,  // that of its result, widened: rounded once, at the end
+    kMemory,      // that of its result as it lies in memory: every operation rounds, numbers are rounded too
+    kOperands,    // the common type of what it compares, to which numbers are rounded
+  } in = In::kArithmetic;  // the type that it is computed in
 };
 
 const std::unordered_map<std::string_view, Emission>& emissions() {
+  using enum Emission::In;
   static const std::unordered_map<std::string_view, Emission> table = {
       {"relu", {"relu", {0}}},
       {"relu6", {"relu6", {0}}},
@@ -58,27 +63,27 @@ const std::unordered_map<std::string_view, Emission>& emissions() {
       {"div.Scalar", {"div_by_number", {0, 1}}},
       {"maximum", {"larger", {0, 1}}},
       {"minimum", {"smaller", {0, 1}}},
-      {"pow.Tensor_Scalar", {"pow", {0, 1}}},
-      {"pow.Tensor_Tensor", {"pow", {0, 1}}},
+      {"pow.Tensor_Scalar", {"pow", {0, 1}, kMemory}},
+      {"pow.Tensor_Tensor", {"pow", {0, 1}, kMemory}},
       {"addcmul", {"addcmul", {0, 1, 2, 3}}},
       {"addcdiv", {"addcdiv", {0, 1, 2, 3}}},
-      {"eq.Tensor", {"eq", {0, 1}, true}},
-      {"eq.Scalar", {"eq", {0, 1}, true}},
-      {"ne.Tensor", {"ne", {0, 1}, true}},
-      {"ne.Scalar", {"ne", {0, 1}, true}},
-      {"lt.Tensor", {"lt", {0, 1}, true}},
-      {"lt.Scalar", {"lt", {0, 1}, true}},
-      {"le.Tensor", {"le", {0, 1}, true}},
-      {"le.Scalar", {"le", {0, 1}, true}},
-      {"gt.Tensor", {"gt", {0, 1}, true}},
-      {"gt.Scalar", {"gt", {0, 1}, true}},
-      {"ge.Tensor", {"ge", {0, 1}, true}},
-      {"ge.Scalar", {"ge", {0, 1}, true}},
+      {"eq.Tensor", {"eq", {0, 1}, kOperands}},
+      {"eq.Scalar", {"eq", {0, 1}, kOperands}},
+      {"ne.Tensor", {"ne", {0, 1}, kOperands}},
+      {"ne.Scalar", {"ne", {0, 1}, kOperands}},
+      {"lt.Tensor", {"lt", {0, 1}, kOperands}},
+      {"lt.Scalar", {"lt", {0, 1}, kOperands}},
+      {"le.Tensor", {"le", {0, 1}, kOperands}},
+      {"le.Scalar", {"le", {0, 1}, kOperands}},
+      {"gt.Tensor", {"gt", {0, 1}, kOperands}},
+      {"gt.Scalar", {"gt", {0, 1}, kOperands}},
+      {"ge.Tensor", {"ge", {0, 1}, kOperands}},
+      {"ge.Scalar", {"ge", {0, 1}, kOperands}},
       {"where.self", {"where", {0, 1, 2}}},
       {"masked_fill.Scalar", {"masked_fill", {0, 1, 2}}},
-      {"threshold_backward", {"threshold_backward", {0, 1, 2}}},
-      {"sigmoid_backward", {"sigmoid_backward", {0, 1}}},
-      {"tanh_backward", {"tanh_backward", {0, 1}}},
+      {"threshold_backward", {"threshold_backward", {0, 1, 2}, kMemory}},
+      {"sigmoid_backward", {"sigmoid_backward", {0, 1}, kMemory}},
+      {"tanh_backward", {"tanh_backward", {0, 1}, kMemory}},
   };
   return table;
 }
@@ -101,7 +106,9 @@ Emission emission_of(const Step& step) {
   if (step.function == "pow.Tensor_Scalar") {  // ATen has kernels of their own for these
     const double exponent = std::get<c10::IValue>(step.arguments.at(1)).toScalar().toDouble();
     if (exponent == 2) return {"square", {0}};
-    if (exponent == 3) return {"cube", {0}};
+    if (exponent == 3) return {"cube", {0}, Emission::In::kMemory};
+    if (exponent == -2) return {"inverse_square", {0}, Emission::In::kMemory};
+    if (exponent == 1) return {"identity", {0}};
     if (exponent == 0.5) return {"sqrt", {0}};
     if (exponent == -0.5) return {"rsqrt", {0}};
     if (exponent == -1) return {"reciprocal", {0}};
@@ -305,8 +312,9 @@ class Emitter {
   std::string step_line(std::size_t s) const {
     const Step& step = expression_.steps[s];
     const Emission emission = emission_of(step);
-    const auto compute = emission.compares ? common_type(step) : steps_[s].scalar_type();
-    const std::string computed(device_type(compute));
+    const bool compares = emission.in == Emission::In::kOperands;
+    const auto compute = compares ? common_type(step) : steps_[s].scalar_type();
+    const std::string computed(device_type(compute)), wide = "arithmetic_t<" + computed + ">";
     const bool selects = step.function == "where.self" || step.function == "masked_fill.Scalar";
     std::string arguments;
     for (const std::size_t argument : emission.arguments) {
@@ -316,12 +324,13 @@ class Emitter {
         const bool as_is = given == compute || (selects && given == c10::kBool);
         arguments += as_is ? name(*value) : "as<" + computed + ">(" + name(*value) + ")";
       } else {
-        arguments +=
-            literal(std::get<c10::IValue>(step.arguments[argument]), "arithmetic_t<" + computed + ">");
+        const std::string text = literal(std::get<c10::IValue>(step.arguments[argument]), wide);
+        arguments += emission.in == Emission::In::kArithmetic ? text : "as<" + computed + ">(" + text + ")";
       }
     }
     return "    const auto t" + std::to_string(s) + " = as<" + type(steps_[s]) +
-           ">(fn::" + emission.function + "<arithmetic_t<" + computed + ">>(" + arguments + "));\n";
+           ">(fn::" + emission.function + "<" + (emission.in == Emission::In::kMemory ? computed : wide) +
+           ">(" + arguments + "));\n";
   }
 
   // Of two operands that are compared, the second perhaps a number.

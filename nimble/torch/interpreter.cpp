@@ -146,13 +146,14 @@ void Interpreter::run(const Task& task) {
 }
 
 torch::jit::Stack Interpreter::arguments(const Task& task) {
+  const bool as_said = may_need_its_layout(task.op);
   std::vector<at::Tensor> given;
   torch::jit::Stack stack;
   for (std::size_t a = 0; a < task.arguments.size(); ++a) {
     const Operand& operand = task.arguments[a];
     const auto give = [&](const TensorRef& ref) {
       const std::size_t twin = task.twins.empty() ? given.size() : task.twins[given.size()];
-      given.push_back(twin < given.size() ? given[twin] : look(ref, is_written(task.op, a)));
+      given.push_back(twin < given.size() ? given[twin] : look(ref, is_written(task.op, a), as_said));
       return given.back();
     };
     if (const auto* ref = std::get_if<TensorRef>(&operand)) {
@@ -172,7 +173,7 @@ torch::jit::Stack Interpreter::arguments(const Task& task) {
   return stack;
 }
 
-at::Tensor Interpreter::look(const TensorRef& ref, bool to_write) {
+at::Tensor Interpreter::look(const TensorRef& ref, bool to_write, bool as_said) {
   const c10::InferenceMode ordinary(false);
   Place& place = places_[ref.buffer.index()];
   if (!place.tensor.defined()) make_room(ref);
@@ -184,8 +185,10 @@ at::Tensor Interpreter::look(const TensorRef& ref, bool to_write) {
     moved.offset += actual.offset - place.said.offset;
     return materialize(moved, place.tensor.storage());
   }
-  if (const auto translated = translate(ref, place.said, actual)) {
-    return materialize(*translated, place.tensor.storage());
+  if (!as_said) {
+    if (const auto translated = translate(ref, place.said, actual)) {
+      return materialize(*translated, place.tensor.storage());
+    }
   }
   if (to_write) {
     throw Error("[nimble::rewrite] a tensor is written through a view that its new layout does not have");
@@ -233,7 +236,7 @@ std::vector<at::Tensor> Interpreter::outputs() && {
   if (!program_.tasks.empty()) state.enter(program_.tasks.back().state);
   std::vector<at::Tensor> outputs;
   for (const Output& output : program_.outputs) {
-    at::Tensor tensor = look(output.ref, false);
+    at::Tensor tensor = look(output.ref, /*to_write=*/false, /*as_said=*/false);
     if (tensor.strides() != at::IntArrayRef(output.ref.strides)) {
       const TensorRef& ref = output.ref;
       tensor = materialize(ref, copy_as_said(places_[ref.buffer.index()]).storage());

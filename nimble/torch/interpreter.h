@@ -16,7 +16,8 @@ namespace nimble {
 //
 // An operator of a rewritten program may lay its result out otherwise than the program says (channels last
 // instead of contiguous). Refs are then read as the same elements of that result; where no view of it has
-// them in the strides that a ref asks for, it is copied into the layout the program says.
+// them in the strides that a ref asks for, or their reader may know that layout alone, it is copied into the
+// layout the program says.
 class Interpreter {
  public:
   // Runs the operator of `task` on the arguments in `stack` and leaves its results there.
@@ -45,7 +46,7 @@ class Interpreter {
   void run(const Task& task);
   void find_last_uses();
   torch::jit::Stack arguments(const Task& task);
-  at::Tensor look(const TensorRef& ref, bool to_write);
+  at::Tensor look(const TensorRef& ref, bool to_write, bool as_said);
   at::Tensor copy_as_said(Place& place);
   void make_room(const TensorRef& ref);
 

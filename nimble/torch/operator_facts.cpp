@@ -84,6 +84,13 @@ bool is_written(const c10::OperatorHandle& op, std::size_t argument, c10::ArrayR
   return is_written(op, argument) && !rests;
 }
 
+bool may_need_its_layout(const c10::OperatorHandle& op) {
+  // On a GPU it refuses anything but contiguous images; torch.group_norm makes them so.
+  static const Names names = {"aten::native_group_norm", "aten::native_group_norm_backward"};
+  const std::string& name = name_of(op);
+  return names.contains(name) || !(name.starts_with("aten::") || name.starts_with("nimble::"));
+}
+
 c10::OperatorHandle find_operator(const char* name, const char* overload) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
 }

@@ -9,6 +9,7 @@
 #include "nimble/torch/allocation_hook.h"
 #include "nimble/torch/constant_folding.h"
 #include "nimble/torch/operator_facts.h"
+#include "nimble/torch/unfilled_memory.h"
 #include "nimble/torch/unfilled_random_state.h"
 #include "nimble/torch/unused_vectors.h"
 
@@ -549,13 +550,6 @@ bool ProgramBuilder::knows(const c10::Storage& storage) const {
   return tracked_.contains(storage.unsafeGetStorageImpl());
 }
 
-bool ProgramBuilder::is_filled(BufferId buffer) const {
-  return std::any_of(program_.tasks.begin(), program_.tasks.end(), [&](const Task& task) {
-    return std::any_of(task.writes.begin(), task.writes.end(),
-                       [&](const TensorRef& ref) { return ref.buffer == buffer; });
-  });
-}
-
 std::vector<c10::Storage> ProgramBuilder::escaped(std::span<const at::Tensor> outputs) {
   std::unordered_set<const c10::StorageImpl*> returned;
   for (const auto& output : outputs) {
@@ -608,14 +602,6 @@ Program ProgramBuilder::finish(std::span<const at::Tensor> outputs, std::span<co
     output.ref.requires_grad = false;
     output.part = program_.outputs.size() < forward_outputs ? 0 : program_.parts - 1;
     Buffer& buffer = program_.buffers[output.ref.buffer.index()];
-    if (buffer.kind == BufferKind::kInternal && tensor.numel() > 0 && !is_filled(output.ref.buffer)) {
-      refuse({"aten::empty", "a result lies in memory that no operator filled",
-              "Fill it inside the function; a kernel that writes to it beside PyTorch's dispatcher must be "
-              "registered "
-              "as an operator (torch.library)",
-              ""});
-      return {};
-    }
     const auto is_same = [&](const at::Tensor& other) { return other.is_same(tensor); };
     if (const auto found = std::find_if(inputs_.begin(), inputs_.end(), is_same); found != inputs_.end()) {
       output.same_as_input = found - inputs_.begin();
@@ -635,7 +621,7 @@ Program ProgramBuilder::finish(std::span<const at::Tensor> outputs, std::span<co
     return {};
   }
   program_.generators = *std::move(generators);
-  for (const auto look : {computes_unused_vectors, returns_unfilled_random_state}) {
+  for (const auto look : {uses_unfilled_memory, computes_unused_vectors, returns_unfilled_random_state}) {
     if (auto refusal = look(program_)) {
       refuse(*std::move(refusal));
       return {};

@@ -119,7 +119,6 @@ class ProgramBuilder {
   Call before(const c10::OperatorHandle& op, const torch::jit::Stack& stack, std::string where);
   void keep_before(const Call& call);
   void call_unrecorded(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-  bool is_filled(BufferId buffer) const;  // some task writes to it
   void begin_part();
   void after(Call call, Observer& observer, c10::ArrayRef<c10::IValue> results);
 

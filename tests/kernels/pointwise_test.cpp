@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "nimble/core/error.h"
 #include "tests/kernels/host_device.h"
 
@@ -73,6 +75,47 @@ TEST(PointwiseTest, ValuesAreRoundedBetweenStepsAsInMemory) {
   const at::Tensor a = at::full({4}, 2048, at::kHalf), one = at::ones({4}, at::kHalf);
   const auto sum = run_kernel("%0 = add.Tensor(x0, x1, 1); %1 = add.Tensor(%0, x1, 1); return %1", {a, one});
   EXPECT_TRUE(at::equal(sum.results[0], a));
+}
+
+// Most kernels of ATen for a GPU compute in float and round once; these round after each operation, as here
+// call by call.
+TEST(PointwiseTest, SomeFunctionsRoundAfterEachOperation) {
+  for (const auto type : {at::kHalf, at::kBFloat16}) {
+    const at::Tensor a = at::randn({256}).to(type), b = at::rand({256}).to(type);
+    const auto expect_bits = [&](const std::string& function, const at::Tensor& expected) {
+      const auto result = run_kernel("%0 = " + function + "; %1 = neg(x1); return %0", {a, b}).results[0];
+      EXPECT_TRUE(at::equal(result, expected)) << function << " of " << type;
+    };
+    expect_bits("pow.Tensor_Scalar(x0, 3)", a * a * a);
+    expect_bits("pow.Tensor_Scalar(x0, -2)", (a * a).reciprocal());
+    expect_bits("sigmoid_backward(x0, x1)", a * (1 - b) * b);
+    expect_bits("tanh_backward(x0, x1)", a * (1 - b * b));
+  }
+}
+
+TEST(PointwiseTest, NumbersAreRoundedToTheTypeThatTheyAreComparedIn) {
+  for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    const at::Tensor x = at::tensor({0.1, 0.3, -0.1, 0.0}).to(type);
+    for (const char* compare : {"eq", "ne", "lt", "le", "gt", "ge"}) {
+      expect_equal(std::string("%0 = ") + compare + ".Scalar(x0, 0.1); return %0", {x});
+    }
+    const auto passed = run_kernel("%0 = threshold_backward(x0, x0, 0.1); return %0", {x}).results[0];
+    EXPECT_EQ(passed[0].item<float>(), 0) << type;
+    expect_close("%0 = pow.Tensor_Scalar(x0, 2.7); return %0", {x.abs()});
+  }
+}
+
+// The order of ATen's kernel for a GPU; that for a CPU has another.
+TEST(PointwiseTest, AddcmulMultipliesItsTensorsFirst) {
+  const at::Tensor a = at::randn({64}), b = at::randn({64}), c = at::randn({64});
+  for (const float value : {0.9f, 1.0f}) {
+    const auto text = "%0 = addcmul(x0, x1, x2, " + std::string(value == 1 ? "1" : "0.9") + "); return %0";
+    const at::Tensor result = run_kernel(text, {a, b, c}).results[0];
+    for (std::int64_t i = 0; i < 64; ++i) {
+      const float x = a[i].item<float>(), y = b[i].item<float>(), z = c[i].item<float>();
+      EXPECT_EQ(result[i].item<float>(), value == 1 ? std::fma(y, z, x) : std::fma(value, y * z, x));
+    }
+  }
 }
 
 TEST(PointwiseTest, TypesArePromotedAsAtenDoes) {

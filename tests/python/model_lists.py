@@ -425,3 +425,13 @@ TRANSFORMERS = [
 ]
 
 ALL = TORCHVISION + TIMM + TRANSFORMERS
+
+# Refused on CUDA alone, with the operator that the refusal names.
+REFUSED_ON_CUDA = {
+    "transformers-MixtralForCausalLM": "aten::_grouped_mm",
+    "transformers-Wav2Vec2Model": "aten::rand",
+}
+
+
+def refused_on_cuda(case: ModelCase) -> str | None:
+    return REFUSED_ON_CUDA.get(str(case), case.refused)

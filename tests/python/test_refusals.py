@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import warnings
 
 import numpy
@@ -219,6 +220,39 @@ def test_a_decomposition_that_is_watched_into_other_rounding_is_refused(function
         nimble.compile(function).prepare(torch.randn(5))
     assert operator in str(caught.value)
     assert place_of(function) in str(caught.value)
+
+
+def test_memory_that_no_operator_filled_is_refused_where_it_is_read():
+    def adds_memory_filled_unseen(x):
+        memory = torch.empty(5)
+        ctypes.memset(memory.data_ptr(), 0, memory.nbytes)  # as a kernel beside the dispatcher does
+        return x + memory
+
+    with pytest.raises(nimble.RecordError, match=r"aten::add .* memory that no operator filled") as caught:
+        nimble.compile(adds_memory_filled_unseen).prepare(torch.randn(5))
+    line = adds_memory_filled_unseen.__code__.co_firstlineno + 3
+    assert f"{__file__}:{line}" in str(caught.value)
+    assert "torch.library" in str(caught.value)
+
+
+def test_memory_that_no_operator_filled_is_refused_as_a_result():
+    def returns_memory_filled_unseen(x):
+        memory = torch.empty(5)
+        ctypes.memset(memory.data_ptr(), 0, memory.nbytes)
+        return x * 2, memory
+
+    with pytest.raises(nimble.RecordError, match="a result lies in memory that no operator filled"):
+        nimble.compile(returns_memory_filled_unseen).prepare(torch.randn(5))
+
+
+def test_memory_whose_values_count_nothing_is_no_refusal():
+    def function(x):
+        scores = torch.baddbmm(torch.empty(2, 3, 3), x, x.mT, beta=0)
+        return scores + torch.ones_like(torch.empty(3))
+
+    fast = nimble.compile(function, strict=True).prepare(torch.randn(2, 3, 4))
+    x = torch.randn(2, 3, 4)
+    assert_same(replay(fast, x), function(x))
 
 
 def test_the_warning_names_the_line_inside_a_helper():

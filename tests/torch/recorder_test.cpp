@@ -122,6 +122,50 @@ TEST(Recorder, RefusesAResultThatNoOperatorFilled) {
   }));
 }
 
+// The same where an operator reads it: a replay would compute with what the recording left there.
+TEST(Recorder, RefusesToReadMemoryThatNoOperatorFilled) {
+  const auto refused = [](const std::function<at::Tensor(at::Tensor, at::Tensor)>& f) {
+    ProgramBuilder builder(Tensors{torch::randn({4})}, ProgramBuilder::OnRefusal::kRemember);
+    at::Tensor result;
+    {
+      const DispatchModeGuard mode(builder);
+      result = f(torch::randn({4}), torch::empty({4}));
+    }
+    builder.finish(Tensors{result});
+    return builder.refusal() ? builder.refusal()->what : "";
+  };
+  using at::Tensor;
+  EXPECT_EQ(refused([](Tensor x, Tensor memory) { return x + memory; }), "aten::add");
+  EXPECT_EQ(refused([](Tensor, Tensor memory) { return memory.relu_(); }), "aten::relu_");
+  EXPECT_EQ(refused([](Tensor x, Tensor memory) { return at::cat({x, memory}); }), "aten::cat");
+  EXPECT_EQ(refused([](Tensor x, Tensor memory) { return x.copy_(memory.slice(0, 0, 2).repeat({2})); }),
+            "aten::repeat");
+  EXPECT_EQ(refused([](Tensor, Tensor memory) { return memory.clone().to(at::kDouble).exp(); }), "aten::exp");
+  EXPECT_EQ(refused([](Tensor, Tensor memory) { return memory.clone(); }), "aten::empty");
+}
+
+TEST(Recorder, AllowsUnfilledMemoryOfWhichNoValueIsAsked) {
+  const auto allowed = [](const std::function<at::Tensor(at::Tensor, at::Tensor)>& f) {
+    EXPECT_NO_THROW(record({torch::randn({4, 4})}, [&](const Tensors& in) -> Tensors {
+      return {f(in[0], torch::empty({4, 4})).relu()};
+    }));
+  };
+  using at::Tensor;
+  allowed([](Tensor x, Tensor memory) { return x + at::zeros_like(memory) + memory.new_ones({4}); });
+  allowed([](Tensor x, Tensor memory) { return memory.copy_(x).add_(1); });
+  allowed([](Tensor, Tensor memory) { return memory.uniform_(); });
+  allowed([](Tensor, Tensor memory) { return at::bernoulli(memory, 0.5); });
+  allowed([](Tensor x, Tensor memory) { return at::mul_out(memory, x, x); });
+  allowed([](Tensor x, Tensor memory) { return memory.t().clone().to(at::kDouble).fill_(2) * x; });
+  allowed([](Tensor x, Tensor memory) { return at::addmm(memory, x, x, /*beta=*/0); });
+  allowed([](Tensor x, Tensor memory) { return memory.slice_scatter(x, 0, 0, 4); });
+  allowed([](Tensor x, Tensor memory) {
+    memory.select(0, 0).copy_(x.select(0, 0));
+    return memory.select(0, 0);
+  });
+  allowed([](Tensor x, Tensor) { return at::cat({x, torch::empty({0, 4})}); });
+}
+
 TEST(Recorder, RefusesAnEscapeWithNoPlace) {
   std::vector<at::Tensor> kept_by_the_user;
   EXPECT_THROW(record({torch::randn({4})},

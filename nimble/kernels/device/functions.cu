@@ -158,20 +158,12 @@ __device__ inline F div_by_number(F a, F b) {
   return a * (F(1) / b);
 }
 template <class F>
-__device__ inline F pow(F x, F exponent) {
-  return ::pow(x, exponent);
-}
-template <class F>
 __device__ inline F square(F x) {
   return x * x;
 }
 template <class F>
-__device__ inline F cube(F x) {
-  return x * x * x;
-}
-template <class F>
 __device__ inline F addcmul(F a, F b, F c, F value) {
-  return multiply_add(value * b, c, a);
+  return value == F(1) ? multiply_add(b, c, a) : multiply_add(value, b * c, a);
 }
 template <class F>
 __device__ inline F addcdiv(F a, F b, F c, F value) {
@@ -211,17 +203,33 @@ __device__ inline F masked_fill(F x, bool mask, F value) {
   return mask ? value : x;
 }
 
-template <class F>
-__device__ inline F threshold_backward(F gradient, F x, F threshold) {
-  return x <= threshold ? F(0) : gradient;
+// What ATen computes in the type T of memory: each operation rounds to it.
+template <class T>
+__device__ inline arithmetic_t<T> pow(arithmetic_t<T> x, arithmetic_t<T> exponent) {
+  return ::pow(x, exponent);
 }
-template <class F>
-__device__ inline F sigmoid_backward(F gradient, F y) {
-  return gradient * (F(1) - y) * y;
+template <class T>
+__device__ inline arithmetic_t<T> cube(arithmetic_t<T> x) {
+  return as<T>(x * x) * x;
 }
-template <class F>
-__device__ inline F tanh_backward(F gradient, F y) {
-  return gradient * multiply_add(-y, y, F(1));
+template <class T>
+__device__ inline arithmetic_t<T> inverse_square(arithmetic_t<T> x) {
+  return arithmetic_t<T>(1) / as<T>(x * x);
+}
+template <class T>
+__device__ inline arithmetic_t<T> threshold_backward(arithmetic_t<T> gradient, arithmetic_t<T> x,
+                                                     arithmetic_t<T> threshold) {
+  return x <= threshold ? arithmetic_t<T>(0) : gradient;
+}
+template <class T>
+__device__ inline arithmetic_t<T> sigmoid_backward(arithmetic_t<T> gradient, arithmetic_t<T> y) {
+  return as<T>(gradient * as<T>(arithmetic_t<T>(1) - y)) * y;
+}
+template <class T>
+__device__ inline arithmetic_t<T> tanh_backward(arithmetic_t<T> gradient, arithmetic_t<T> y) {
+  using F = arithmetic_t<T>;
+  constexpr bool kRounds = sizeof(T) < sizeof(F);
+  return gradient * (kRounds ? as<T>(F(1) - as<T>(y * y)) : multiply_add(-y, y, F(1)));
 }
 
 }  // namespace fn

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <unordered_set>
 
@@ -42,22 +43,45 @@ void compile_what_may_be_measured(const Rewrite& rewrite, const Program& program
 
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
+// What `work` throws, in one line; empty if nothing.
+std::string failure_of(const std::function<void()>& work) {
+  try {
+    work();
+    return {};
+  } catch (const c10::Error& error) {
+    return first_line(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+// For good: until here convolutions only laid out their results. If that fails, no rewrite stays.
+void record_for_good(AppliedRewrites& applied, const Program& original, std::span<const at::Tensor> inputs) {
+  const std::string failure = failure_of([&] { applied.program = record_anew(applied.program, inputs); });
+  if (failure.empty()) return;
+  for (RewriteReport& report : applied.reports) {
+    if (report.dropped.empty()) report.dropped = failure;
+  }
+  applied.program = original;
+  applied.exact = true;
+}
+
 }  // namespace
 
-AppliedRewrites apply_rewrites(Program program, std::span<const Rewrite* const> rewrites,
+AppliedRewrites apply_rewrites(const Program& program, std::span<const Rewrite* const> rewrites,
                                std::span<const at::Tensor> inputs, const RewriteContext& context,
                                bool trains) {
-  AppliedRewrites applied{.program = std::move(program), .reports = {}};
+  AppliedRewrites applied{.program = program, .reports = {}};
   const bool only_forms = context.device.is_cuda();
   for (const Rewrite* rewrite : rewrites) {
     if (!rewrite->is_for(context.device) || (trains && !rewrite->for_training)) continue;
     const auto start = Clock::now();
     RewriteReport report{.name = std::string(rewrite->name), .sites = {}};
     report.tasks_before = report.tasks_after = applied.program.tasks.size();
-    try {
+    report.dropped = failure_of([&] {
       if (context.measure) compile_what_may_be_measured(*rewrite, applied.program, context);
       Rewritten rewritten = rewrite->apply(applied.program, context);
-      if (rewritten.sites.empty()) continue;
+      if (rewritten.sites.empty()) return;
       report.sites = std::move(rewritten.sites);
       check_program(rewritten.program, applied.program, rewrite->name);
       Program recorded =
@@ -66,15 +90,12 @@ AppliedRewrites apply_rewrites(Program program, std::span<const Rewrite* const> 
       applied.program = std::move(recorded);
       report.tasks_after = applied.program.tasks.size();
       applied.exact &= rewrite->exact;
-    } catch (const c10::Error& error) {
-      report.dropped = first_line(error.what_without_backtrace());
-    } catch (const std::exception& error) {
-      report.dropped = error.what();
-    }
+    });
+    if (report.sites.empty() && report.dropped.empty()) continue;
     report.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     applied.reports.push_back(std::move(report));
   }
-  if (only_forms && !applied.reports.empty()) applied.program = record_anew(applied.program, inputs);
+  if (only_forms && !applied.reports.empty()) record_for_good(applied, program, inputs);
   return applied;
 }
 

@@ -25,8 +25,8 @@ struct AppliedRewrites {
 
 // Applies one rewrite after the other, checks each result and records it anew on `inputs`. Those that are not
 // for the program's device, or not for training where the program `trains`, are left out; one whose result is
-// wrong is dropped, and the report says why.
-AppliedRewrites apply_rewrites(Program program, std::span<const Rewrite* const> rewrites,
+// wrong is dropped, and the report says why. If what comes of all of them cannot be recorded, all are.
+AppliedRewrites apply_rewrites(const Program& program, std::span<const Rewrite* const> rewrites,
                                std::span<const at::Tensor> inputs, const RewriteContext& context,
                                bool trains);
 

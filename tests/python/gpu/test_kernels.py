@@ -121,28 +121,40 @@ def test_every_function_gives_eagers_bits(dtype, function):
     check_pointwise(eager, f"%0 = {function}(x0{arguments}); return %0", x)
 
 
-def test_numbers_give_eagers_bits(dtype):
+WITH_NUMBERS = {
+    "add.Tensor(x0, x1, 0.3)": lambda x, y, z: torch.add(x, y, alpha=0.3),
+    "sub.Tensor(x0, x1, 0.7)": lambda x, y, z: torch.sub(x, y, alpha=0.7),
+    "rsub.Scalar(x0, 1, 1)": lambda x, y, z: 1 - x,
+    "rsub.Scalar(x0, 0.3, 0.7)": lambda x, y, z: torch.rsub(x, 0.3, alpha=0.7),
+    "mul.Scalar(x0, 0.1)": lambda x, y, z: x * 0.1,
+    "div.Scalar(x0, 3.0)": lambda x, y, z: x / 3.0,
+    "addcmul(x0, x1, x2, 0.9)": lambda x, y, z: torch.addcmul(x, y, z, value=0.9),
+    "addcmul(x0, x1, x2, 1)": lambda x, y, z: torch.addcmul(x, y, z),
+    "addcdiv(x0, x1, x2, 0.9)": lambda x, y, z: torch.addcdiv(x, y, z, value=0.9),
+    "addcdiv(x0, x1, x2, 1)": lambda x, y, z: torch.addcdiv(x, y, z),
+    "leaky_relu(x0, 0.1)": lambda x, y, z: torch.nn.functional.leaky_relu(x, 0.1),
+    "clamp(x0, -0.3, 0.1)": lambda x, y, z: x.clamp(-0.3, 0.1),
+    "gelu(x0, 'tanh')": lambda x, y, z: torch.nn.functional.gelu(x, approximate="tanh"),
+    "sigmoid_backward(x0, x1)": lambda x, y, z: torch.ops.aten.sigmoid_backward(x, y),
+    "tanh_backward(x0, x1)": lambda x, y, z: torch.ops.aten.tanh_backward(x, y),
+    "threshold_backward(x0, x1, 0.1)": lambda x, y, z: torch.ops.aten.threshold_backward(x, y, 0.1),
+    "pow.Tensor_Tensor(x0, x1)": lambda x, y, z: x**y,
+    "ge.Scalar(x0, 0.1)": lambda x, y, z: x >= 0.1,
+    "eq.Scalar(x0, 0.1)": lambda x, y, z: x == 0.1,
+}
+
+
+@pytest.mark.parametrize("call", WITH_NUMBERS)
+def test_numbers_give_eagers_bits(dtype, call):
     x, y, z = (random(3000, dtype=dtype) for _ in range(3))
-    check_pointwise(
-        lambda x, y, z: (
-            torch.add(x, y, alpha=0.3),
-            torch.sub(x, y, alpha=0.7),
-            x / 3.0,
-            1 - x,
-            torch.addcmul(x, y, z, value=0.9),
-            torch.addcdiv(x, y, z, value=0.9),
-            x**2,
-            x**3,
-            x**2.5,
-        ),
-        "%0 = add.Tensor(x0, x1, 0.3); %1 = sub.Tensor(x0, x1, 0.7); %2 = div.Scalar(x0, 3.0); "
-        "%3 = rsub.Scalar(x0, 1, 1); %4 = addcmul(x0, x1, x2, 0.9); %5 = addcdiv(x0, x1, x2, 0.9); "
-        "%6 = pow.Tensor_Scalar(x0, 2); %7 = pow.Tensor_Scalar(x0, 3); %8 = pow.Tensor_Scalar(x0, 2.5); "
-        "return %0, %1, %2, %3, %4, %5, %6, %7, %8",
-        x,
-        y,
-        z,
-    )
+    x[:2], y[:2] = 0.1, 0.1
+    check_pointwise(WITH_NUMBERS[call], f"%0 = {call}; %1 = relu(x2); return %0", x, y, z)
+
+
+@pytest.mark.parametrize("exponent", [-2, -1, -0.5, 0.5, 1, 2, 2.5, 2.7, 3, 4])
+def test_powers_give_eagers_bits(dtype, exponent):
+    x = random(3000, dtype=dtype).abs()
+    check_pointwise(lambda x: x**exponent, f"%0 = pow.Tensor_Scalar(x0, {exponent}); return %0", x)
 
 
 @pytest.mark.parametrize(
@@ -637,7 +649,7 @@ CONVOLUTIONS = [  # input, output channels, size, stride, padding, groups
 
 
 @pytest.mark.parametrize("tf32", [True, False], ids=["tf32", "ieee"])
-@pytest.mark.parametrize("activation", ["none", "relu", "relu6", "silu", "sigmoid", "gelu", "hardswish"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("with_bias,with_residual", [(True, False), (True, True), (False, False)])
 @pytest.mark.parametrize("convolution", CONVOLUTIONS, ids=str)
 def test_fused_convolution(dtype, memory_format, tf32, activation, with_bias, with_residual, convolution):

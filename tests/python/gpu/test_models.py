@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 from model_checks import build, fresh_inputs, grad_mode, parameters
-from model_lists import ALL
+from model_lists import ALL, refused_on_cuda
 from operator_outcomes import refused_operator, stopped_in_capture
 from support import assert_same, assert_within_spread, random_states, same_bits, varies
 from torch import Tensor
@@ -18,13 +18,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 import nimble
 
 pytestmark = pytest.mark.gpu
-
-# Refused on CUDA alone, with the operator that the refusal names. What the CPU refuses is in model_lists.py.
-REFUSED_ON_CUDA: dict[str, str] = {}
-
-
-def expected_refusal(case) -> str | None:
-    return REFUSED_ON_CUDA.get(str(case), case.refused)
 
 
 def refusal_of(fast, args, kwargs) -> str | None:
@@ -78,10 +71,10 @@ def try_model(case, model, dtype):
             answer = nimble.compile(model)(*args, **kwargs)
             assert_within_spread(answer, lambda: model(*args, **kwargs))
             return
-        listed = expected_refusal(case)
+        listed = refused_on_cuda(case)
         if refused and not listed:
             pytest.fail(f'refused; if that is right, list it in REFUSED_ON_CUDA: "{case}": "{refused}"')
-        assert refused == listed, "another outcome than model_lists.py or REFUSED_ON_CUDA says"
+        assert refused == listed, "another outcome than model_lists.py says"
         if refused:
             with pytest.warns(nimble.FallbackWarning):
                 assert_same(nimble.compile(model)(*args, **kwargs), model(*args, **kwargs))

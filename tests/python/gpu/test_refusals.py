@@ -35,11 +35,20 @@ def returns_a_random_state_that_nobody_fills(x: Tensor) -> tuple[Tensor, ...]:
     return results[0], results[6]
 
 
+add_one = torch.cuda.jiterator._create_jit_fn("template <typename T> T add_one(T x) { return x + T(1); }")
+
+
+def reads_what_a_kernel_beside_the_dispatcher_filled(x: Tensor) -> Tensor:
+    y = add_one(x).relu()
+    return y * 2
+
+
 CASES = [
     (reads_an_item, "aten::_local_scalar_dense"),
     (goes_to_the_host, "aten::_to_copy"),
     (computes_on_the_host, "aten::rand"),
     (returns_a_random_state_that_nobody_fills, "aten::_scaled_dot_product_flash_attention"),
+    (reads_what_a_kernel_beside_the_dispatcher_filled, "aten::relu"),
 ]
 
 

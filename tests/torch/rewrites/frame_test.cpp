@@ -1,7 +1,10 @@
 // The frame that rewrites work in: names, checks, and recording anew.
 
+#include <torch/library.h>
+
 #include "nimble/core/error.h"
 #include "nimble/torch/operator_facts.h"
+#include "nimble/torch/rewrites/edit.h"
 #include "rewritten.h"
 
 namespace nimble {
@@ -144,6 +147,49 @@ TEST_F(RecordedAnew, RandomNumbersAreNotDrawnFromTheUser) {
   const at::Tensor next = torch::randn({2});
   torch::manual_seed(3);
   EXPECT_TRUE(at::equal(next, torch::randn({2})));
+}
+
+using Applying = RewriteTest;
+
+int runs_left = 0;
+
+// Stands for a kernel that is found wanting only when everything runs for good.
+at::Tensor exp_for_a_while(const at::Tensor& x) {
+  TORCH_CHECK(runs_left-- > 0, "no kernel for this");
+  return x.exp();
+}
+
+TORCH_LIBRARY(nimble_frame_test, library) { library.def("exp_for_a_while(Tensor x) -> Tensor"); }
+TORCH_LIBRARY_IMPL(nimble_frame_test, CPU, library) { library.impl("exp_for_a_while", exp_for_a_while); }
+
+// On a GPU each rewrite is recorded without its convolutions, and the last result once more with them.
+TEST_F(Applying, WhatCannotBeRecordedForGoodDropsAllRewritesAndSaysWhy) {
+  const Rewrite exp_elsewhere{.name = "exp_elsewhere",
+                              .summary = "exp(x) becomes exp_for_a_while(x)",
+                              .apply = [](Program program, const RewriteContext&) {
+                                Edit edit(program);
+                                edit.replace(TaskId{0}, find_operator("nimble_frame_test::exp_for_a_while"),
+                                             program.tasks[0].arguments, program.tasks[0].results);
+                                Program changed = std::move(edit).finish();
+                                return Rewritten{std::move(changed), {"exp#0"}};
+                              }};
+  const Program program = two_tasks();
+  const Tensors inputs = {torch::randn({2, 3})};
+  const RewriteContext like_a_gpu{.device = c10::Device(c10::kCUDA, 0)};
+  const auto apply = [&] {
+    return apply_rewrites(program, std::vector{&exp_elsewhere}, inputs, like_a_gpu, /*trains=*/false);
+  };
+  runs_left = 2;
+  const AppliedRewrites kept = apply();
+  EXPECT_EQ(kept.program.tasks[0].op.operator_name().name, "nimble_frame_test::exp_for_a_while");
+  EXPECT_EQ(kept.reports.at(0).dropped, "");
+  EXPECT_FALSE(kept.exact);
+
+  runs_left = 1;
+  const AppliedRewrites dropped = apply();
+  EXPECT_EQ(to_string(dropped.program), to_string(program));
+  EXPECT_EQ(dropped.reports.at(0).dropped, "no kernel for this");
+  EXPECT_TRUE(dropped.exact);
 }
 
 using VersionsTest = RewriteTest;

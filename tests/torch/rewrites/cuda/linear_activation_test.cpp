@@ -38,6 +38,23 @@ TEST_F(LinearActivation, NotAnotherActivationAndNotIfOthersReadTheProduct) {
   }
 }
 
+// cuBLASLt's gelu is not as exact as float32.
+TEST_F(LinearActivation, GeluByTanhOnlyWhereTheProductRoundsMore) {
+  const Tensors half = {inputs_[0].to(at::kBFloat16)};
+  const at::Tensor weight = weight_.to(at::kBFloat16), bias = bias_.to(at::kBFloat16);
+  const Function in_float = [&](const Tensors& in) -> Tensors {
+    return {at::gelu(at::linear(in[0], weight_, bias_), "tanh")};
+  };
+  const Function in_half = [&](const Tensors& in) -> Tensors {
+    return {at::gelu(at::linear(in[0], weight, bias), "tanh")};
+  };
+  EXPECT_TRUE(forced(in_float, inputs_, kLinearActivation).sites.empty());
+  EXPECT_EQ(forced(in_half, half, kLinearActivation).sites.size(), 1u);
+  at::globalContext().setAllowTF32CuBLAS(true);
+  EXPECT_EQ(forced(in_float, inputs_, kLinearActivation).sites.size(), 1u);
+  at::globalContext().setAllowTF32CuBLAS(false);
+}
+
 TEST_F(LinearActivation, NotWithFactorsOrAnotherBias) {
   const at::Tensor rows = torch::randn({4, 1});
   const Function halved = [&](const Tensors& in) -> Tensors {

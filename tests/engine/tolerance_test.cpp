@@ -1,0 +1,53 @@
+#include "nimble/engine/tolerance.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+namespace nimble {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+TEST(Tolerance, AllowsAPartOfTheLargestValueByType) {
+  const Tolerance tolerance({}, /*coarse=*/false, {});
+  const at::Tensor eager = at::tensor({1.0, -100.0}, at::kFloat);
+  const at::Tensor near = at::tensor({1.009, -100.0}, at::kFloat);
+  EXPECT_FALSE(tolerance.excess(0, near, eager));
+  EXPECT_EQ(tolerance.excess(0, at::tensor({1.5, -100.0}, at::kFloat), eager),
+            "by 5.0e-03 of its largest value, 1.0e-04 allowed");
+  EXPECT_TRUE(tolerance.excess(0, near.to(at::kDouble), eager.to(at::kDouble)));
+}
+
+TEST(Tolerance, OfTheUserCountsForEveryType) {
+  const Tolerance tolerance(0.1, /*coarse=*/true, {at::tensor({1.0, 4.0}, at::kDouble)});
+  EXPECT_FALSE(tolerance.excess(0, at::tensor({1.3, 4.0}), at::tensor({1.0, 4.0})));
+  EXPECT_EQ(tolerance.excess(0, at::tensor({2.0, 4.0}), at::tensor({1.0, 4.0})),
+            "by 2.5e-01 of its largest value, 1.0e-01 allowed");
+}
+
+TEST(Tolerance, AllowsTwiceEagersErrorWhereEagerIsCoarse) {
+  const at::Tensor exact = at::full({8}, 4.0, at::kDouble), eager = at::full({8}, 4.5, at::kHalf);
+  const Tolerance tolerance({}, /*coarse=*/false, {exact});
+  EXPECT_FALSE(tolerance.excess(0, at::full({8}, 3.25, at::kHalf), eager));
+  EXPECT_EQ(tolerance.excess(0, at::full({8}, 6.25, at::kHalf), eager),
+            "its mean error is 5.0e-01 of its largest value, eager's 1.1e-01, allowed 2.2e-01");
+  at::Tensor one_far_off = eager.clone();
+  one_far_off[3] = 6.25;
+  EXPECT_EQ(tolerance.excess(0, one_far_off, eager),
+            "its largest error is 5.0e-01 of its largest value, eager's 1.1e-01, allowed 4.4e-01");
+}
+
+TEST(Tolerance, InfinitiesAreWhereEagersAre) {
+  const Tolerance tolerance({}, /*coarse=*/false, {});
+  const at::Tensor eager = at::tensor({1.0, kInfinity});
+  EXPECT_FALSE(tolerance.excess(0, eager.clone(), eager));
+  EXPECT_EQ(tolerance.excess(0, at::tensor({1.0, 2.0}), eager), "not the same of its values are finite");
+}
+
+TEST(Tolerance, WhatIsNoFloatingPointNumberMustBeEqual) {
+  const Tolerance tolerance(0.5, /*coarse=*/true, {});
+  EXPECT_EQ(tolerance.excess(0, at::tensor({3}), at::tensor({4})), "it must be equal");
+}
+
+}  // namespace
+}  // namespace nimble

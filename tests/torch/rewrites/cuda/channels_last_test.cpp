@@ -1,0 +1,78 @@
+#include <c10/util/strides.h>
+#include <torch/library.h>
+
+#include "forced.h"
+#include "nimble/torch/rewrites/cuda/sites.h"
+
+namespace nimble {
+namespace {
+
+// Somebody's own operator, which was only ever called with contiguous images.
+at::Tensor halve_contiguous(const at::Tensor& x) {
+  TORCH_CHECK(x.is_contiguous(), "only contiguous images");
+  return x / 2;
+}
+
+TORCH_LIBRARY(nimble_channels_last_test, library) { library.def("halve_contiguous(Tensor x) -> Tensor"); }
+TORCH_LIBRARY_IMPL(nimble_channels_last_test, CPU, library) {
+  library.impl("halve_contiguous", halve_contiguous);
+}
+
+at::Tensor halve(const at::Tensor& x) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("nimble_channels_last_test::halve_contiguous", "")
+                             .typed<at::Tensor(const at::Tensor&)>();
+  return op.call(x);
+}
+
+class ChannelsLast : public RewriteTest {
+ protected:
+  const Tensors inputs_ = {torch::randn({2, 4, 5, 5})};
+  const at::Tensor weight_ = torch::randn({4, 4, 3, 3}), scale_ = torch::randn({4});
+
+  at::Tensor convolve(const at::Tensor& x) const { return at::conv2d(x, weight_, {}, 1, 1); }
+};
+
+const TensorRef& first_read_of(const Program& program, const std::string& op) {
+  for (const Task& task : program.tasks) {
+    if (task.op.operator_name().name == op) return std::get<TensorRef>(task.arguments[0]);
+  }
+  throw std::out_of_range(op);
+}
+
+bool is_contiguous(const TensorRef& ref) { return ref.strides == c10::contiguous_strides(ref.sizes); }
+
+TEST_F(ChannelsLast, IsKeptByWhatFollowsAConvolution) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {convolve(convolve(in[0]).relu()).sigmoid()};
+  };
+  const Forced result = forced(function, inputs_, kChannelsLast);
+  EXPECT_EQ(result.sites.size(), 2u);
+  EXPECT_TRUE(is_channels_last(first_read_of(result.program, "aten::relu")));
+  expect_same(result.program, function, inputs_);
+}
+
+// On a GPU a group norm refuses any other layout than the one that torch.group_norm gives it.
+TEST_F(ChannelsLast, NotForAGroupNorm) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {convolve(at::group_norm(convolve(in[0]), 2, scale_, scale_))};
+  };
+  const Forced result = forced(function, inputs_, kChannelsLast);
+  EXPECT_EQ(result.sites.size(), 2u);
+  EXPECT_TRUE(is_contiguous(first_read_of(result.program, "aten::native_group_norm")));
+  expect_same(result.program, function, inputs_);
+}
+
+TEST_F(ChannelsLast, NotForOperatorsThatNobodyKnows) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {convolve(halve(convolve(in[0]))).relu()};
+  };
+  const Forced result = forced(function, inputs_, kChannelsLast);
+  EXPECT_EQ(result.sites.size(), 2u);
+  EXPECT_TRUE(is_contiguous(first_read_of(result.program, "nimble_channels_last_test::halve_contiguous")));
+  EXPECT_TRUE(is_channels_last(first_read_of(result.program, "aten::relu")));
+  expect_same(result.program, function, inputs_);
+}
+
+}  // namespace
+}  // namespace nimble
