@@ -5,35 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 
+#include "nimble/engine/distance.h"
+#include "nimble/engine/usual_errors.h"
 #include "nimble/torch/run_in_double.h"
 
 namespace nimble {
 namespace {
-
-at::Tensor wide(const at::Tensor& tensor) {
-  return (tensor.is_complex() ? at::view_as_real(tensor) : tensor).to(at::kDouble);
-}
-
-struct Distance {
-  double mean = 0;  // root of the mean square
-  double largest = 0;
-};
-
-// A value that is no number must be none in both.
-Distance distance(const at::Tensor& a, const at::Tensor& b) {
-  if (a.numel() == 0) return {};
-  const at::Tensor left = wide(a), right = wide(b);
-  constexpr double kFar = std::numeric_limits<double>::infinity();
-  if (!at::equal(left.isfinite(), right.isfinite())) return {kFar, kFar};
-  const at::Tensor apart = (left - right).nan_to_num(0.0, 0.0, 0.0);
-  return {apart.square().mean().sqrt().item<double>(), apart.abs().max().item<double>()};
-}
-
-double largest(const at::Tensor& tensor) {
-  return tensor.numel() == 0 ? 0 : wide(tensor).nan_to_num(0.0, 0.0, 0.0).abs().max().item<double>();
-}
 
 // Two digits of a quotient: "1.3e-04".
 std::string part(double value, double of) {
@@ -64,7 +42,7 @@ std::optional<std::string> Tolerance::excess(std::size_t n, const at::Tensor& re
   const at::NoGradGuard no_grad;
   if (!eager.is_floating_point() && !eager.is_complex()) return "it must be equal";
   constexpr const char* kElsewhere = "not the same of its values are finite";
-  const double magnitude = largest(eager);
+  const double magnitude = largest_value(eager);
   const at::ScalarType type = eager.scalar_type();
   const bool by_reference =
       !relative_ && (coarse_ || c10::isReducedFloatingType(type)) && n < reference_.size();
@@ -77,8 +55,16 @@ std::optional<std::string> Tolerance::excess(std::size_t n, const at::Tensor& re
   }
   // The largest of many errors is a matter of luck, twice as large at times where all in all they are not.
   constexpr double kTimes = 2, kTimesLargest = 4, kLeast = 1e-5;
-  const Distance ours = distance(replayed, reference_[n]), theirs = distance(eager, reference_[n]);
+  const Distance ours = distance(replayed, reference_[n]);
+  Distance theirs = distance(eager, reference_[n]);
   if (std::isinf(ours.largest) && !std::isinf(theirs.largest)) return kElsewhere;
+  if (ours.mean > kTimes * theirs.mean + kLeast * magnitude) {
+    const auto usual = usual_errors_ ? usual_errors_() : std::vector<double>();
+    if (n < usual.size()) {
+      constexpr double kLargestOfMany = 3;  // times their mean
+      theirs = {std::max(theirs.mean, usual[n]), std::max(theirs.largest, kLargestOfMany * usual[n])};
+    }
+  }
   const auto compare = [&](const char* name, double ours, double theirs,
                            double times) -> std::optional<std::string> {
     const double allowed = times * theirs + kLeast * magnitude;
@@ -98,7 +84,10 @@ Tolerance tolerance_for(const Program& program, std::span<const at::Tensor> inpu
       tf32 || std::any_of(program.outputs.begin(), program.outputs.end(),
                           [](const Output& output) { return c10::isReducedFloatingType(output.ref.dtype); });
   if (relative || !by_reference) return {relative, tf32, {}};
-  return {relative, tf32, run_in_double(program, inputs)};
+  return {relative, tf32, run_in_double(program, inputs),
+          [&program, inputs = std::vector<at::Tensor>(inputs.begin(), inputs.end())] {
+            return usual_errors(program, inputs);
+          }};
 }
 
 }  // namespace nimble

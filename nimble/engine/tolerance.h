@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,11 +15,18 @@ namespace nimble {
 // How far a rewritten program may be from eager. Relative to the largest value of a result: what the user
 // set, or 1e-4 for float32 and 1e-9 for float64. Where eager itself computes more coarsely (float16,
 // bfloat16, float32 by way of TF32), no further from a run of the recorded program in float64 than twice as
-// far as eager is.
+// far as eager is, or usually is.
 class Tolerance {
  public:
-  Tolerance(std::optional<double> relative, bool coarse, std::vector<at::Tensor> reference)
-      : relative_(relative), coarse_(coarse), reference_(std::move(reference)) {}
+  // See usual_errors: asked only where a result is too far off by eager's error in this run.
+  using UsualErrors = std::function<std::vector<double>()>;
+
+  Tolerance(std::optional<double> relative, bool coarse, std::vector<at::Tensor> reference,
+            UsualErrors usual_errors = {})
+      : relative_(relative),
+        coarse_(coarse),
+        reference_(std::move(reference)),
+        usual_errors_(std::move(usual_errors)) {}
 
   // By how much the n-th value of a replay is too far from eager's, and how much was allowed, in words; none
   // if it is near enough.
@@ -28,9 +36,10 @@ class Tolerance {
   std::optional<double> relative_;
   bool coarse_;                        // eager computes more coarsely than the types of its results say
   std::vector<at::Tensor> reference_;  // the program's results in float64; empty where there are none
+  UsualErrors usual_errors_;
 };
 
-// `relative` is what the user set, if anything.
+// `relative` is what the user set, if anything. The program must live as long as the tolerance.
 Tolerance tolerance_for(const Program& program, std::span<const at::Tensor> inputs,
                         std::optional<double> relative);
 

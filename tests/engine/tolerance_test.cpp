@@ -37,6 +37,24 @@ TEST(Tolerance, AllowsTwiceEagersErrorWhereEagerIsCoarse) {
             "its largest error is 5.0e-01 of its largest value, eager's 1.1e-01, allowed 4.4e-01");
 }
 
+TEST(Tolerance, WhereEagerWasLuckyItsUsualErrorCounts) {
+  const at::Tensor exact = at::full({8}, 4.0, at::kDouble), lucky = at::full({8}, 4.0, at::kHalf);
+  const at::Tensor ours = at::full({8}, 4.5, at::kHalf);
+  int asked = 0;
+  const auto with = [&](double usual) {
+    return Tolerance({}, /*coarse=*/false, {exact}, [&asked, usual] {
+      ++asked;
+      return std::vector<double>{usual};
+    });
+  };
+  EXPECT_FALSE(with(0.3).excess(0, ours, lucky));
+  EXPECT_EQ(with(0.2).excess(0, ours, lucky),
+            "its mean error is 1.2e-01 of its largest value, eager's 5.0e-02, allowed 1.0e-01");
+  EXPECT_EQ(asked, 2);
+  EXPECT_FALSE(with(0.0).excess(0, lucky.clone(), lucky));
+  EXPECT_EQ(asked, 2) << "measuring it takes time, and there was no need";
+}
+
 TEST(Tolerance, InfinitiesAreWhereEagersAre) {
   const Tolerance tolerance({}, /*coarse=*/false, {});
   const at::Tensor eager = at::tensor({1.0, kInfinity});

