@@ -7,7 +7,7 @@ BENCH ?=
 export PYTHON CUDA FUZZ_SECONDS JOBS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full test-asan test-tsan lint format fuzz bench bench-planner bench-cpu bench-cuda bench-train clean
+.PHONY: help run test test-full test-asan test-tsan test-memcheck lint format fuzz bench bench-planner bench-cpu bench-cuda bench-train clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test-asan: ## The C++ tests under AddressSanitizer and UndefinedBehaviorSanitize
 
 test-tsan: ## The C++ tests that need no libtorch under ThreadSanitizer
 	@scripts/test-sanitized.sh tsan
+
+test-memcheck: ## A small network on a GPU under compute-sanitizer
+	@scripts/test-memcheck.sh
 
 lint: ## Check the layout and the common mistakes of C++ and Python
 	@scripts/lint.sh --check

@@ -89,8 +89,8 @@ def assert_near_eager(index: int, a: Tensor, e: Tensor, x: Tensor | None) -> Non
 
 
 def assert_as_near_as_eager(actual: Any, eager: Any, exact: Any = None, least: float = 0) -> None:
-    """Floating-point numbers are at most twice as far as eager's from `exact`, the same in float64 (if there is that), or
-    within a few roundings of it, or within `least` of its largest value."""
+    """Floating-point numbers are at most twice as far as eager's from `exact`, the same in float64 (if there is that).
+    Or within a few roundings of it, or within `least` of its largest value."""
     for index, (a, e, x) in enumerate(leaves_of(actual, eager, exact)):
         if not is_real_or_complex(e):
             continue

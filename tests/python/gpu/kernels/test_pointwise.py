@@ -1,0 +1,137 @@
+"""Generated kernels for pointwise chains: the bits of eager's calls, one after the other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpu.kernels.checks import SUM_RELU, ops, random
+from torch import Tensor
+
+pytestmark = pytest.mark.gpu
+
+
+def check_pointwise(function, expression: str, *inputs: Tensor) -> None:
+    """Not only near: the same bits as eager's calls."""
+    results = ops.pointwise(list(inputs), expression)
+    expected = function(*inputs)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    assert len(results) == len(expected)
+    for result, wanted in zip(results, expected, strict=True):
+        assert result.dtype == wanted.dtype
+        assert result.stride() == wanted.stride()
+        assert torch.equal(result.nan_to_num(), wanted.nan_to_num())
+        assert torch.equal(result.isnan(), wanted.isnan())
+
+
+@pytest.mark.parametrize("size", [1, 3, 127, 128, 1001, 1 << 17, (1 << 20) + 1])
+def test_a_chain_gives_eagers_bits(dtype, size):
+    x, y = random(size, dtype=dtype), random(size, dtype=dtype)
+    check_pointwise(
+        lambda x, y: torch.clamp((x * y + x).relu() - y, -0.5, 2.5),
+        "%0 = mul.Tensor(x0, x1); %1 = add.Tensor(%0, x0, 1); %2 = relu(%1); %3 = sub.Tensor(%2, x1, 1); "
+        "%4 = clamp(%3, -0.5, 2.5); return %4",
+        x,
+        y,
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "relu",
+        "neg",
+        "abs",
+        "exp",
+        "log",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "erf",
+        "sin",
+        "cos",
+        "floor",
+        "ceil",
+        "tanh",
+        "sigmoid",
+        "silu",
+        "hardsigmoid",
+        "hardswish",
+        "gelu",
+        "hardtanh",
+    ],
+)
+def test_every_function_gives_eagers_bits(dtype, function):
+    x = torch.cat(
+        [random(4093, dtype=dtype) * 4, torch.tensor([0.0, -0.0, float("nan")], device="cuda", dtype=dtype)]
+    )
+    arguments = {"gelu": ", 'none'", "hardtanh": ", -1.0, 1.0"}.get(function, "")
+    eager = getattr(torch, function, None) or getattr(torch.nn.functional, function)
+    check_pointwise(eager, f"%0 = {function}(x0{arguments}); return %0", x)
+
+
+WITH_NUMBERS = {
+    "add.Tensor(x0, x1, 0.3)": lambda x, y, z: torch.add(x, y, alpha=0.3),
+    "sub.Tensor(x0, x1, 0.7)": lambda x, y, z: torch.sub(x, y, alpha=0.7),
+    "rsub.Scalar(x0, 1, 1)": lambda x, y, z: 1 - x,
+    "rsub.Scalar(x0, 0.3, 0.7)": lambda x, y, z: torch.rsub(x, 0.3, alpha=0.7),
+    "mul.Scalar(x0, 0.1)": lambda x, y, z: x * 0.1,
+    "div.Scalar(x0, 3.0)": lambda x, y, z: x / 3.0,
+    "addcmul(x0, x1, x2, 0.9)": lambda x, y, z: torch.addcmul(x, y, z, value=0.9),
+    "addcmul(x0, x1, x2, 1)": lambda x, y, z: torch.addcmul(x, y, z),
+    "addcdiv(x0, x1, x2, 0.9)": lambda x, y, z: torch.addcdiv(x, y, z, value=0.9),
+    "addcdiv(x0, x1, x2, 1)": lambda x, y, z: torch.addcdiv(x, y, z),
+    "leaky_relu(x0, 0.1)": lambda x, y, z: torch.nn.functional.leaky_relu(x, 0.1),
+    "clamp(x0, -0.3, 0.1)": lambda x, y, z: x.clamp(-0.3, 0.1),
+    "gelu(x0, 'tanh')": lambda x, y, z: torch.nn.functional.gelu(x, approximate="tanh"),
+    "sigmoid_backward(x0, x1)": lambda x, y, z: torch.ops.aten.sigmoid_backward(x, y),
+    "tanh_backward(x0, x1)": lambda x, y, z: torch.ops.aten.tanh_backward(x, y),
+    "threshold_backward(x0, x1, 0.1)": lambda x, y, z: torch.ops.aten.threshold_backward(x, y, 0.1),
+    "pow.Tensor_Tensor(x0, x1)": lambda x, y, z: x**y,
+    "ge.Scalar(x0, 0.1)": lambda x, y, z: x >= 0.1,
+    "eq.Scalar(x0, 0.1)": lambda x, y, z: x == 0.1,
+}
+
+
+@pytest.mark.parametrize("call", WITH_NUMBERS)
+def test_numbers_give_eagers_bits(dtype, call):
+    x, y, z = (random(3000, dtype=dtype) for _ in range(3))
+    x[:2], y[:2] = 0.1, 0.1
+    check_pointwise(WITH_NUMBERS[call], f"%0 = {call}; %1 = relu(x2); return %0", x, y, z)
+
+
+@pytest.mark.parametrize("exponent", [-2, -1, -0.5, 0.5, 1, 2, 2.5, 2.7, 3, 4])
+def test_powers_give_eagers_bits(dtype, exponent):
+    x = random(3000, dtype=dtype).abs()
+    check_pointwise(lambda x: x**exponent, f"%0 = pow.Tensor_Scalar(x0, {exponent}); return %0", x)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1,), (13,), (11, 13), (64, 1, 1), (2, 1, 11, 1), (2, 64, 11, 13)], ids=str
+)
+def test_broadcasting_in_both_layouts(dtype, memory_format, shape):
+    x = random(2, 64, 11, 13, dtype=dtype, memory_format=memory_format)
+    check_pointwise(lambda x, y: torch.relu(x + y), SUM_RELU, x, random(*shape, dtype=dtype))
+
+
+def test_types_are_promoted():
+    half, single = random(33, 8, dtype=torch.float16), random(33, 8, dtype=torch.float32)
+    whole = torch.arange(33 * 8, device="cuda").view(33, 8)
+    check_pointwise(lambda x, y: torch.relu(x + y), SUM_RELU, half, single)
+    check_pointwise(lambda x, y: torch.relu(x + y), SUM_RELU, whole, half)
+    check_pointwise(lambda x, y: torch.relu(x + y), SUM_RELU, half, torch.tensor(0.3, device="cuda"))
+    expression = "%0 = gt.Tensor(x0, x1); %1 = where.self(%0, x0, x1); return %1, %0"
+    check_pointwise(lambda x, y: (torch.where(x > y, x, y), x > y), expression, half, single)
+
+
+def test_strided_and_shifted_inputs(dtype):
+    x = random(40, 64, 20, dtype=dtype)
+    y = random(20, 64, 40, dtype=dtype)
+    check_pointwise(lambda x, y: torch.relu(x + y), SUM_RELU, x.transpose(0, 2), y)
+    flat = random(1 << 18, dtype=dtype)
+    for offset in (1, 2, 3, 4):
+        check_pointwise(lambda x, y: torch.relu(x + y), SUM_RELU, flat[offset:], flat[:-offset])
+
+
+def test_an_operator_without_a_kernel_runs_as_eager_does():
+    x = random(5, 7, dtype=torch.float32)
+    check_pointwise(lambda x: x.cumsum(1), "%0 = cumsum(x0, 1, none); return %0", x)
