@@ -12,9 +12,9 @@ from nimble.bench.systems.kinds import Inputs, Ready, System
 from nimble.bench.workloads.kinds import Program
 
 
-def infer(mode: str) -> Callable[[nn.Module, Inputs], Ready]:
+def infer(**settings) -> Callable[[nn.Module, Inputs], Ready]:
     def prepare(model: nn.Module, inputs: Inputs) -> Ready:
-        fast = torch.compile(model, mode=mode)
+        fast = torch.compile(model, **settings)
 
         def call() -> object:
             torch.compiler.cudagraph_mark_step_begin()
@@ -59,10 +59,10 @@ def train_whole(mode: str) -> Callable[[Program], Ready]:
 
 def system(name: str, title: str, mode: str, trains: bool, devices: tuple[str, ...]) -> System:
     train = train_outside(mode) if trains else None
-    return System(name, title, infer(mode), train, own_process=True, devices=devices)
+    return System(name, title, infer(mode=mode), train, own_process=True, devices=devices)
 
 
-EVERYWHERE, ON_GPUS = ("cpu", "cuda"), ("cuda",)
+EVERYWHERE, ON_CPUS, ON_GPUS = ("cpu", "cuda"), ("cpu",), ("cuda",)
 
 SYSTEMS = [
     system("torch-compile", "torch.compile", "default", True, EVERYWHERE),
@@ -76,6 +76,14 @@ SYSTEMS = [
         "max-autotune-no-cudagraphs",
         False,
         EVERYWHERE,
+    ),
+    # Weights are constants to it: batch norms fold, and oneDNN's weights are packed once. On a GPU it does less.
+    System(
+        "torch-compile-freezing",
+        "torch.compile, weights frozen",
+        infer(options={"freezing": True}),
+        own_process=True,
+        devices=ON_CPUS,
     ),
     System(
         "torch-compile-whole-step",
