@@ -50,7 +50,7 @@ bool Gradients::recorded(const ProgramBuilder& builder) {
   // What the run had not touched by a pause is whatever it is.
   pauses_ = builder.gradients_at_pauses();
   for (auto& pause : pauses_) {
-    std::erase_if(pause, [&](const ProgramBuilder::LeafGradient& at_pause) {
+    std::erase_if(pause, [&](const LeafGradient& at_pause) {
       return std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
         return place.leaf.is_same(at_pause.leaf) && same(place.before, at_pause.gradient);
       });

@@ -60,7 +60,7 @@ class Gradients {
   void take_over_values();
 
   std::vector<Place> places_;
-  std::vector<std::vector<ProgramBuilder::LeafGradient>> pauses_;
+  std::vector<std::vector<LeafGradient>> pauses_;
 };
 
 }  // namespace nimble

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "nimble/torch/allocation_hook.h"
+#include "nimble/torch/allocations_of_call.h"
 #include "nimble/torch/constant_folding.h"
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/unfilled_memory.h"
@@ -21,37 +21,6 @@ struct ProgramBuilder::Tracked {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   BufferId buffer;
   const void* data = nullptr;  // a storage that was resized is a new buffer
-};
-
-// The allocations of one call.
-class ProgramBuilder::Observer final : public AllocationHook {
- public:
-  struct Seen {
-    void* pointer;
-    std::size_t bytes;
-    c10::Device device;
-    bool freed = false;
-    std::optional<BufferId> buffer = {};
-  };
-
-  void* serve(std::size_t, c10::Device) override { return nullptr; }
-  void allocated(void* pointer, std::size_t bytes, c10::Device device) override {
-    seen_.push_back({pointer, bytes, device});
-  }
-  void freed(void* pointer) override {
-    if (Seen* seen = find(pointer)) seen->freed = true;
-  }
-
-  // The allocation that `pointer` still belongs to.
-  Seen* find(const void* pointer) {
-    const auto found = std::find_if(seen_.rbegin(), seen_.rend(),
-                                    [&](const Seen& seen) { return seen.pointer == pointer && !seen.freed; });
-    return found == seen_.rend() ? nullptr : &*found;
-  }
-  std::vector<Seen>& seen() { return seen_; }
-
- private:
-  std::vector<Seen> seen_;
 };
 
 namespace {
@@ -128,21 +97,14 @@ std::optional<Refusal> unsupported(const std::string& what, const at::Tensor& te
   return std::nullopt;
 }
 
-// Whether autograd keeps a gradient for it. A view that was made without grad looks like a leaf and is none.
-bool is_leaf(const at::Tensor& tensor) {
-  return tensor.requires_grad() && !(tensor.is_view() && tensor._base().requires_grad()) && tensor.is_leaf();
-}
-
 }  // namespace
 
 ProgramBuilder::ProgramBuilder(std::span<const at::Tensor> inputs, OnRefusal on_refusal,
                                std::span<const at::Tensor> outside)
-    : on_refusal_(on_refusal), inputs_(inputs.begin(), inputs.end()) {
+    : on_refusal_(on_refusal), inputs_(inputs.begin(), inputs.end()), leaves_(outside) {
   std::unordered_set<const c10::StorageImpl*> lives_outside;
   for (const at::Tensor& tensor : outside) {
-    if (!tensor.defined() || !tensor.has_storage()) continue;
-    lives_outside.insert(storage_of(tensor));
-    if (is_leaf(tensor)) outside_leaves_.push_back(tensor);
+    if (tensor.defined() && tensor.has_storage()) lives_outside.insert(storage_of(tensor));
   }
   for (const at::Tensor& input : inputs) {
     if (auto refusal = unsupported("an argument", input)) {
@@ -205,12 +167,12 @@ std::optional<BufferId> ProgramBuilder::buffer_of(const at::Tensor& tensor) cons
 }
 
 std::pair<BufferId, bool> ProgramBuilder::result_buffer(const at::Tensor& tensor, bool constant,
-                                                        Observer& observer) {
+                                                        AllocationsOfCall& allocations) {
   const auto found = tracked_.find(storage_of(tensor));
   const void* data = tensor.storage().data();
   if (found != tracked_.end() && found->second.data == data) return {found->second.buffer, false};
   const BufferId id = track(tensor, {}, constant);
-  if (auto* seen = observer.find(data)) seen->buffer = id;
+  if (auto* seen = allocations.find(data)) seen->buffer = id;
   return {id, true};
 }
 
@@ -313,12 +275,7 @@ void ProgramBuilder::end_step() {
 void ProgramBuilder::pause() {
   const std::lock_guard lock(mutex_);
   paused_ = true;
-  auto& gradients = gradients_at_pauses_.emplace_back();
-  for (const at::Tensor& leaf : leaves()) gradients.push_back({leaf, leaf.grad()});
-  // Some are known to autograd alone: no operator was given them.
-  for (const at::Tensor& leaf : outside_leaves_) {
-    if (!seen_leaves_.contains(leaf.unsafeGetTensorImpl())) gradients.push_back({leaf, leaf.grad()});
-  }
+  gradients_at_pauses_.push_back(leaves_.gradients());
 }
 
 void ProgramBuilder::resume() {
@@ -336,21 +293,11 @@ void ProgramBuilder::begin_part() {
   program_.generators_at_cuts.push_back(sequences_.positions());
 }
 
-std::vector<at::Tensor> ProgramBuilder::leaves() const {
-  std::vector<at::Tensor> leaves;
-  for (const WeakTensor& weak : leaves_) {
-    if (auto strong = weak.lock()) leaves.emplace_back(std::move(strong));
-  }
-  std::erase_if(leaves, [](const at::Tensor& leaf) { return !is_leaf(leaf); });
-  return leaves;
-}
-
 void ProgramBuilder::see_leaf(const at::Tensor& tensor) {
-  if (!is_leaf(tensor)) return;
   const auto found = tracked_.find(storage_of(tensor));
-  if (found == tracked_.end() || program_.buffer(found->second.buffer).kind != BufferKind::kExternal) return;
-  if (seen_leaves_.insert(tensor.unsafeGetTensorImpl()).second)
-    leaves_.emplace_back(tensor.getIntrusivePtr());
+  const bool is_outside =
+      found != tracked_.end() && program_.buffer(found->second.buffer).kind == BufferKind::kExternal;
+  if (is_outside) leaves_.see(tensor);
 }
 
 void ProgramBuilder::keep_before(const Call& call) {
@@ -365,7 +312,7 @@ void ProgramBuilder::keep_before(const Call& call) {
   if (call.random) undo_->keep(call.generator());
 }
 
-void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IValue> results) {
+void ProgramBuilder::after(Call call, AllocationsOfCall& allocations, c10::ArrayRef<c10::IValue> results) {
   const auto& op = call.op;
   Task task{.op = op, .arguments = std::move(call.arguments), .twins = std::move(call.twins)};
   std::optional<Refusal> refusal;
@@ -418,7 +365,7 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
   std::unordered_set<BufferId> made;  // several results may be parts of one
   for (const auto& value : results) {
     const auto ref = [&](const at::Tensor& tensor) {
-      const auto [buffer, made_here] = result_buffer(tensor, call.constant, observer);
+      const auto [buffer, made_here] = result_buffer(tensor, call.constant, allocations);
       if (made_here) made.insert(buffer);
       TensorRef described = describe(tensor, buffer);
       if (made.contains(buffer)) task.writes.push_back(described);
@@ -465,7 +412,7 @@ void ProgramBuilder::after(Call call, Observer& observer, c10::ArrayRef<c10::IVa
   const bool is_host_value = task.writes.empty() && !has_tensor_results && !op.schema().returns().empty();
   if (is_view || is_host_value) return;
 
-  for (auto& seen : observer.seen()) {
+  for (auto& seen : allocations.seen()) {
     if (seen.freed) {
       program_.buffers.push_back({.kind = BufferKind::kScratch, .bytes = seen.bytes, .device = seen.device});
       constant_.push_back(false);
@@ -507,13 +454,13 @@ void ProgramBuilder::call(const c10::OperatorHandle& op, torch::jit::Stack* stac
     const std::lock_guard lock(mutex_);
     call.origin = autograd_.origin_of_next_call();
   }
-  Observer observer;
+  AllocationsOfCall allocations;
   {
-    AllocationHookGuard watch(&observer);
+    AllocationHookGuard watch(&allocations);
     op.callBoxed(stack);
   }
   AllocationHookGuard unwatched(nullptr);
-  after(std::move(call), observer, torch::jit::last(*stack, op.schema().returns().size()));
+  after(std::move(call), allocations, torch::jit::last(*stack, op.schema().returns().size()));
 }
 
 void ProgramBuilder::set_module(std::string path) {

@@ -8,16 +8,18 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "nimble/torch/autograd_trace.h"
 #include "nimble/torch/generator_sequences.h"
+#include "nimble/torch/leaves.h"
 #include "nimble/torch/outside_state.h"
 #include "nimble/torch/program.h"
 #include "nimble/torch/record_error.h"
 
 namespace nimble {
+
+class AllocationsOfCall;
 
 // Watches one run of the user's function, call by call, and makes a Program of it. Fed by a dispatch mode;
 // calls may come from several threads (autograd has its own).
@@ -67,10 +69,6 @@ class ProgramBuilder {
   void pause();
   void resume();
 
-  // A leaf tensor and its gradient, if it has one.
-  struct LeafGradient {
-    at::Tensor leaf, gradient;
-  };
   // By pause: the gradients that the host found.
   const std::vector<std::vector<LeafGradient>>& gradients_at_pauses() const { return gradients_at_pauses_; }
 
@@ -83,7 +81,7 @@ class ProgramBuilder {
   bool went_backward_from(const at::Tensor& output) const { return autograd_.ran_behind(output); }
 
   // Tensors that live outside and for which autograd keeps a gradient.
-  std::vector<at::Tensor> leaves() const;
+  std::vector<at::Tensor> leaves() const { return leaves_.seen(); }
 
   // Whether there were pauses.
   bool is_in_parts() const { return program_.parts > 1; }
@@ -104,14 +102,14 @@ class ProgramBuilder {
 
  private:
   struct Tracked;
-  class Observer;
 
   BufferId add_buffer(Buffer buffer, bool constant);
   BufferId track(const at::Tensor& tensor, Buffer buffer, bool constant);
   // The buffer of a tensor that some call takes or that is returned; one never seen before lives outside.
   BufferId known_buffer(const at::Tensor& tensor);
   // The buffer of a tensor that a call returned, and whether that call made it.
-  std::pair<BufferId, bool> result_buffer(const at::Tensor& tensor, bool constant, Observer& observer);
+  std::pair<BufferId, bool> result_buffer(const at::Tensor& tensor, bool constant,
+                                          AllocationsOfCall& allocations);
   Operand argument_operand(const c10::IValue& value);
   void see_leaf(const at::Tensor& tensor);
 
@@ -120,7 +118,7 @@ class ProgramBuilder {
   void keep_before(const Call& call);
   void call_unrecorded(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void begin_part();
-  void after(Call call, Observer& observer, c10::ArrayRef<c10::IValue> results);
+  void after(Call call, AllocationsOfCall& allocations, c10::ArrayRef<c10::IValue> results);
 
   std::mutex mutex_;
   OnRefusal on_refusal_;
@@ -135,12 +133,7 @@ class ProgramBuilder {
   std::size_t steps_ = 0;
   bool in_step_ = false;
   std::vector<std::vector<LeafGradient>> gradients_at_pauses_;
-  // Several may share a storage, and with tensors that autograd knows nothing of (cuDNN's flat weights). Some
-  // are the function's own (checkpointing detaches what it is given) and must be let go.
-  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  std::vector<WeakTensor> leaves_;
-  std::vector<at::Tensor> outside_leaves_;
-  std::unordered_set<const c10::TensorImpl*> seen_leaves_;
+  Leaves leaves_;
   std::unordered_map<const c10::StorageImpl*, Tracked> tracked_;
   std::vector<bool> constant_;    // by buffer: nothing but constants went into it so far
   std::vector<at::Tensor> held_;  // by buffer: keeps what may fold to a constant alive
