@@ -16,6 +16,7 @@ SUMMARY = (
     "cuda-graph",
     "torch-compile",
     "torch-compile-reduce-overhead",
+    "torch-compile-freezing",
     "onnxruntime",
     "openvino",
     "nimble",
