@@ -23,7 +23,7 @@ bool can_multiply(const at::Tensor& x) {
 
 // Filters one after the other, in each the channels of a pixel beside each other, then columns, then rows.
 bool is_rows_of_taps(const at::Tensor& weight) {
-  return weight.dim() == 4 && weight[0].permute({1, 2, 0}).is_contiguous();
+  return weight.dim() == 4 && weight.size(0) > 0 && weight[0].permute({1, 2, 0}).is_contiguous();
 }
 
 bool is_one_pixel(const at::Tensor& weight) { return weight.size(2) == 1 && weight.size(3) == 1; }
@@ -37,8 +37,8 @@ bool has_kernel(const at::Tensor& x, const at::Tensor& weight, const Optional& b
   const auto whole = [](const Optional& tensor) { return !tensor || tensor->is_contiguous(); };
   const bool one_type = same_type(weight) && same_type(bias) && same_type(residual) && same_type(filters) &&
                         same_type(filter_bias);
-  const bool is_product = is_rows_of_taps(weight) && weight.size(1) == x.size(1) && weight.size(0) > 0 &&
-                          (!filters || is_one_pixel(weight));
+  const bool is_product =
+      is_rows_of_taps(weight) && weight.size(1) == x.size(1) && (!filters || is_one_pixel(weight));
   // Neighbouring channels beside each other, then columns, then rows.
   const bool packed = !filters || (filters->dim() == 4 && filters->size(0) == x.size(1) &&
                                    filters->size(1) == 1 && filters->permute({2, 3, 1, 0}).is_contiguous());

@@ -145,10 +145,10 @@ __device__ inline void convolve_pixels(Piece (&pixels)[columns], const T* x, con
   Piece shift = {};
   if constexpr (has_filter_bias) shift = load_piece<filter_bias_lanes>(filter_bias, channel, true);
   const T* const from = x + group.image * x_image;
-#pragma unroll 1  // unrolled it is many times the code, and no faster: loads wait for the arithmetic before
-                  // them
+  // Unrolled it is many times the code, and no faster: loads wait for the arithmetic before them.
+#pragma unroll 1
   for (int first = 0; first < kernel_height; first += rows_ahead) {
-    Piece read[rows_ahead][reach], taps[rows_ahead][kernel_width];
+    Piece read[rows_ahead][reach], filter[rows_ahead][kernel_width];
     bool inside[rows_ahead][reach];
 #pragma unroll
     for (int r = 0; r < rows_ahead; ++r) {
@@ -163,8 +163,8 @@ __device__ inline void convolve_pixels(Piece (&pixels)[columns], const T* x, con
       }
 #pragma unroll
       for (int j = 0; j < kernel_width; ++j) {
-        taps[r][j] = load_piece<filter_lanes>(filters + (first + r) * filter_row + j * filter_column, channel,
-                                              first + r < kernel_height);
+        filter[r][j] = load_piece<filter_lanes>(filters + (first + r) * filter_row + j * filter_column,
+                                                channel, first + r < kernel_height);
       }
     }
     __syncwarp();  // loads stay before the arithmetic
@@ -180,7 +180,7 @@ __device__ inline void convolve_pixels(Piece (&pixels)[columns], const T* x, con
             const int tap = j - c * stride_width;
             if (tap < 0 || tap % dilation_width != 0 || tap / dilation_width >= kernel_width) continue;
             const float padded = before_keeps_zero || inside[r][j] ? value : 0.0f;
-            sum[c][lane] += padded * taps[r][tap / dilation_width].at(lane);
+            sum[c][lane] += padded * filter[r][tap / dilation_width].at(lane);
           }
         }
       }
@@ -242,27 +242,19 @@ __device__ inline void add_products(Sums& sum, const T* x, const T* weight, cons
 // Sums of split floats that are no number may be infinite in truth: whole floats tell.
 __device__ inline void repair(Sums& sum, const T* x, const T* weight, const T* filters, const T* filter_bias,
                               Index first_group, Index first_channel) {
+  constexpr int numbers = sizeof(Sums) / sizeof(float);
+  const auto at = [](Sums& sums, int i) -> float& {
+    return sums[i / 4 / channel_tiles][i / 4 % channel_tiles][i % 4];
+  };
   bool all_numbers = true;
 #pragma unroll
-  for (int m = 0; m < pixel_tiles; ++m) {
-#pragma unroll
-    for (int n = 0; n < channel_tiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) all_numbers &= sum[m][n][i] == sum[m][n][i];
-    }
-  }
+  for (int i = 0; i < numbers; ++i) all_numbers &= at(sum, i) == at(sum, i);
   if (!__any_sync(0xffffffffu, !all_numbers)) return;
   Sums whole = {};
   add_products<WholeOf<T>>(whole, x, weight, filters, filter_bias, first_group, first_channel);
 #pragma unroll
-  for (int m = 0; m < pixel_tiles; ++m) {
-#pragma unroll
-    for (int n = 0; n < channel_tiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (sum[m][n][i] != sum[m][n][i]) sum[m][n][i] = whole[m][n][i];
-      }
-    }
+  for (int i = 0; i < numbers; ++i) {
+    if (at(sum, i) != at(sum, i)) at(sum, i) = at(whole, i);
   }
 }
 
