@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "nimble/torch/allocations_of_call.h"
+#include "nimble/torch/calls_apart.h"
 #include "nimble/torch/constant_folding.h"
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/unfilled_memory.h"
@@ -433,6 +434,21 @@ void ProgramBuilder::after(Call call, AllocationsOfCall& allocations, c10::Array
 }
 
 void ProgramBuilder::call(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string where) {
+  const auto apart = calls_apart(op, *stack);
+  if (apart.empty()) return call_once(op, stack, std::move(where));
+  torch::jit::Stack results(op.schema().returns().size(), at::Tensor());  // undefined where nobody wants it
+  for (torch::jit::Stack call : apart) {
+    call_once(op, &call, where);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (call[i].toTensor().defined()) results[i] = std::move(call[i]);
+    }
+  }
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  stack->insert(stack->end(), std::make_move_iterator(results.begin()),
+                std::make_move_iterator(results.end()));
+}
+
+void ProgramBuilder::call_once(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string where) {
   if (refusal_) return op.callBoxed(stack);  // nobody will replay this: just run
   if (paused_) return call_unrecorded(op, stack);
   bool hooked = false;

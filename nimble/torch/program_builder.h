@@ -46,7 +46,8 @@ class ProgramBuilder {
   std::optional<BufferId> buffer_of(const at::Tensor& tensor) const;
 
   // Runs one operator, whose arguments are the top of `stack`, replaces them by its results, and notes what
-  // it did. The dispatch mode must be inactive. `where` is the user's source line, if known.
+  // it did: as one task, or as several that can run side by side (calls_apart). The dispatch mode must be
+  // inactive. `where` is the user's source line, if known.
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string where = {});
 
   // Whose forward is running, for reports: "layer1.0.conv1", or nothing between modules.
@@ -113,6 +114,7 @@ class ProgramBuilder {
   Operand argument_operand(const c10::IValue& value);
   void see_leaf(const at::Tensor& tensor);
 
+  void call_once(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string where);
   struct Call;  // what is known before an operator runs
   Call before(const c10::OperatorHandle& op, const torch::jit::Stack& stack, std::string where);
   void keep_before(const Call& call);

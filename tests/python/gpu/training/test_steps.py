@@ -96,6 +96,49 @@ class TestOptimizers:
 
 
 class TestStreams:
+    @pytest.mark.parametrize("kind", ["convolutions", "layer_norms"])
+    def test_gradients_of_weights_run_beside_the_way_back(self, kind):
+        """Each layer's waits for nobody, and nobody but the optimizer waits for it: four layers make four chains."""
+        layer = {
+            "convolutions": lambda: nn.Conv2d(8, 8, 3, padding=1),
+            "layer_norms": lambda: nn.LayerNorm(16),
+        }[kind]
+        data = [torch.randn(4, 8, 16, 16, device="cuda") for _ in range(10)]
+        compiled = []
+
+        def story(compiler):
+            torch.manual_seed(1)
+            model = nn.Sequential(*(layer() for _ in range(4))).cuda()
+            optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+            def step(x):
+                optimizer.zero_grad()
+                loss = model(x).square().mean()
+                loss.backward()
+                optimizer.step()
+                return loss.detach()
+
+            step = compiler(step)
+            compiled.append(step)
+            return [step(x) for x in data], gradients(model), weights(model)
+
+        assert_same_story(story, replays=5)
+        assert compiled[-1].stats["degree_of_concurrency"] >= 4
+
+    def test_kernels_that_add_in_any_order_may_run_side_by_side(self):
+        torch.use_deterministic_algorithms(False)
+        bins = torch.randint(64, (1 << 18,), device="cuda")
+        values = [torch.randn(1 << 18, device="cuda") for _ in range(6)]
+
+        def histograms(x):
+            return [torch.zeros(64, device="cuda").index_add(0, bins, x * value) for value in values]
+
+        x = torch.randn(1 << 18, device="cuda")
+        compiled = nimble.compile(histograms, strict=True).prepare(x)
+        assert "rejected" not in compiled.explain()
+        for ours, theirs in zip(compiled(x), histograms(x), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-2)
+
     def test_a_step_on_a_stream_of_the_users(self):
         def story(compiler):
             model = small_model().cuda()
