@@ -58,6 +58,10 @@ bool Gradients::recorded(const ProgramBuilder& builder) {
   }
   std::erase_if(places_,
                 [](const Place& place) { return !place.before_matters && same(place.before, place.after); });
+  // Nobody else may hold it any more, and gradients take as much memory as the parameters.
+  for (Place& place : places_) {
+    if (!place.before_matters) place.before.reset();
+  }
   return all_known;
 }
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from support import assert_same, replay
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
 from torch.optim import SGD, Adagrad, Adam, Optimizer
 from training.optimizers import CountingSGD
@@ -30,6 +31,20 @@ def test_the_protocol():
         assert step.stats["replays"] == max(0, number - 3), step.explain()
     assert step.stats["validations"] == 1
     assert isinstance(step.explain(), str)
+
+
+def test_gradients_that_the_step_drops_are_not_kept():
+    """They take as much memory as the parameters, and nobody can see them any more."""
+    model = small_model()
+    step = step_of(model, momentum(model))
+    first, *others = batches(6)
+    step(*first)
+    dropped = [StorageWeakRef(parameter.grad.untyped_storage()) for parameter in model.parameters()]
+    compiled = nimble.compile(step)
+    for batch in others:
+        compiled(*batch)
+    assert compiled.stats["replays"] > 0, compiled.explain()
+    assert all(gradient.expired() for gradient in dropped)
 
 
 class FlatWeights(nn.Module):
