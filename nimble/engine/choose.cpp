@@ -91,11 +91,13 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
       // Kernels may split their sums by the number of threads; a schedule that changes a bit is no candidate.
       // (On a GPU some kernels do not repeat their own bits; a candidate may vary as much as one stream
       // does.)
-      if (!effects_of(*candidate.executable).difference(expected, spread)) {
-        candidates.push_back(std::move(candidate));
-      } else {
+      if (const auto differs = effects_of(*candidate.executable).difference(expected, spread)) {
+        const std::string excess =
+            differs->excess.empty() ? "" : ": " + differs->name + " differs " + differs->excess;
         choice.tried.push_back(
-            {candidate.streams, candidate.executable->report().threads_per_stream, 0, "other bits"});
+            {candidate.streams, candidate.executable->report().threads_per_stream, 0, "other bits" + excess});
+      } else {
+        candidates.push_back(std::move(candidate));
       }
     }
     before.restore();

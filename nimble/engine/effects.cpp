@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <iomanip>
+#include <sstream>
 
+#include "nimble/engine/device_load.h"
 #include "nimble/engine/many_tensors.h"
 
 namespace nimble {
@@ -15,6 +18,12 @@ bool comparable(const at::Tensor& a, const at::Tensor& b) {
 }
 
 bool are_numbers(const at::Tensor& tensor) { return tensor.is_floating_point() || tensor.is_complex(); }
+
+std::string relative(double apart, double magnitude) {
+  std::ostringstream text;
+  text << std::setprecision(2) << apart / std::max(magnitude, 1e-30);
+  return text.str();
+}
 
 }  // namespace
 
@@ -55,7 +64,13 @@ std::optional<Effects::Difference> Effects::difference(const Effects& other,
     if (!values_[i].defined()) continue;
     const bool within = varies && are_numbers(values_[i]) && apart[i] <= spread->allowed(i, magnitude[i]);
     if (within || same_bits(values_[i], other.values_[i])) continue;
-    if (!tolerance) return Difference{names_[i]};
+    if (!tolerance) {
+      if (!varies || !are_numbers(values_[i])) return Difference{names_[i]};
+      return Difference{names_[i], "by " + relative(apart[i], magnitude[i]) + " of the largest of " +
+                                       std::to_string(values_[i].numel()) +
+                                       " values, where one replay differs from " + "another by up to " +
+                                       relative(spread->widest(i), magnitude[i])};
+    }
     if (auto excess = tolerance->excess(i, values_[i], other.values_[i]))
       return Difference{names_[i], *std::move(excess)};
   }
@@ -90,10 +105,12 @@ Tensors replay_from(const OutsideState& before, Executable& executable, std::spa
 }
 
 std::optional<Spread> measure_spread(c10::Device device, const std::function<Effects()>& run) {
-  constexpr int kRuns = 6;
+  constexpr int kAlone = 3, kBesideOthers = 3;
   if (!device.is_cuda() || at::globalContext().deterministicAlgorithms()) return std::nullopt;
   Spread spread(run());
-  for (int i = 1; i < kRuns; ++i) spread.add(run());
+  for (int i = 1; i < kAlone; ++i) spread.add(run());
+  const DeviceLoad load(device);
+  for (int i = 0; i < kBesideOthers; ++i) spread.add(run());
   return spread;
 }
 

@@ -25,7 +25,7 @@ class Effects {
 
   struct Difference {
     std::string name;
-    std::string excess = {};  // by how much, where there is a tolerance
+    std::string excess = {};  // by how much, where they may differ at all
   };
   // The first value in which another run of the same differs, bit by bit; or, where runs differ by
   // themselves, by more than that explains; or, with a tolerance, by more than that allows.
@@ -49,6 +49,7 @@ class Spread {
   void add(const Effects& another);
 
   bool any() const { return relative_ > 0; }
+  double widest(std::size_t n) const { return widest_[n]; }
   // How far apart two runs may be in the n-th value, whose magnitude is given.
   double allowed(std::size_t n, double magnitude) const;
 
@@ -59,8 +60,8 @@ class Spread {
   double relative_ = 0;            // the widest, relative to the magnitude of its value
 };
 
-// The spread of what `run` does, time after time. Only kernels on a GPU vary, and none where PyTorch is told
-// to be deterministic: there is none then.
+// The spread of what `run` does, time after time, alone on the device and beside other work. Only kernels on
+// a GPU vary, and none where PyTorch is told to be deterministic: there is none then.
 std::optional<Spread> measure_spread(c10::Device device, const std::function<Effects()>& run);
 
 }  // namespace nimble
