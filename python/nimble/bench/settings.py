@@ -53,4 +53,4 @@ class Settings:
     @property
     def side_by_side(self) -> int:
         """How many compilers prepare at the same time, since that is work for the processor."""
-        return max(1, (os.cpu_count() or 1) // 3)
+        return max(1, (os.cpu_count() or 1) // 2)

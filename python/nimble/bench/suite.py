@@ -13,6 +13,7 @@ from nimble.bench.settings import Cell, Settings
 from nimble.bench.systems import System
 
 Say = Callable[[str], None]
+Entry = tuple[Cell, System]
 
 
 class Suite:
@@ -30,31 +31,33 @@ class Suite:
 
     @property
     def job_count(self) -> int:
-        cells = self.settings.cells()
-        return len(cells) + sum(bool(self.compilers_of(cell)) for cell in cells)
+        return len(self.settings.cells()) + len(self.waves_of_compilers())
 
     def run(self) -> Rows:
-        cells = self.settings.cells()
         self.save(self.rows)
-        for cell in cells:
+        for cell in self.settings.cells():
             self.run_job(cell, self.sharers_of(cell))
-            self.finish_cell()
-        for cell in cells:
-            compilers = self.compilers_of(cell)
-            width = self.settings.side_by_side
-            for start in range(0, len(compilers), width):
-                self.run_compilers(cell, compilers[start : start + width])
-            if compilers:
-                self.finish_cell()
+            self.finish_job()
+        for wave in self.waves_of_compilers():
+            self.run_compilers(wave)
+            self.finish_job()
         return self.rows
 
     def sharers_of(self, cell: Cell) -> list[System]:
         return [s for s in self.rows.systems_of(cell, self.settings.systems) if not s.own_process]
 
-    def compilers_of(self, cell: Cell) -> list[System]:
-        return [s for s in self.rows.systems_of(cell, self.settings.systems) if s.own_process]
+    def waves_of_compilers(self) -> list[list[Entry]]:
+        """Those who prepare at the same time."""
+        entries = [
+            (cell, system)
+            for cell in self.settings.cells()
+            for system in self.rows.systems_of(cell, self.settings.systems)
+            if system.own_process
+        ]
+        width = self.settings.side_by_side
+        return [entries[start : start + width] for start in range(0, len(entries), width)]
 
-    def finish_cell(self) -> None:
+    def finish_job(self) -> None:
         self.save(self.rows)
         self.step()
 
@@ -93,27 +96,29 @@ class Suite:
         finally:
             child.end()
 
-    def run_compilers(self, cell: Cell, systems: list[System]) -> None:
+    def run_compilers(self, wave: list[Entry]) -> None:
         if self.time_is_up():
-            return self.give_up(cell, systems)
-        threads = max(1, self.settings.side_by_side * 3 // len(systems))
-        children = {system.name: Child(self.job(cell, [system]), threads) for system in systems}
+            for cell, system in wave:
+                self.give_up(cell, [system])
+            return
+        threads = max(1, self.settings.side_by_side * 2 // len(wave))
+        children = [Child(self.job(cell, [system]), threads) for cell, system in wave]
         start = time.monotonic()
         try:
             ready = []
-            for system in systems:
+            for child, (cell, system) in zip(children, wave, strict=True):
                 patience = start + self.settings.prepare_limit - time.monotonic()
-                came = self.listen(children[system.name], cell, [system], "ready", patience)
+                came = self.listen(child, cell, [system], "ready", patience)
                 if came and self.rows.is_open(cell, system.name):
-                    ready.append(system)
+                    ready.append((child, cell, system))
                 else:
-                    children[system.name].end()  # its processor time is wanted by the others
-            for system in ready:
-                children[system.name].go()
-                self.listen(children[system.name], cell, [system], "done", self.patience_while_timing(2))
-                children[system.name].end()
+                    child.end()  # its processor time is wanted by the others
+            for child, cell, system in ready:
+                child.go()
+                self.listen(child, cell, [system], "done", self.patience_while_timing(2))
+                child.end()
         finally:
-            for child in children.values():
+            for child in children:
                 child.end()
 
     def patience_while_timing(self, systems: int) -> float:
