@@ -15,17 +15,19 @@ class PartCheck {
  public:
   PartCheck(Entry& entry, std::size_t index, const Tensors& inputs, const CompileOptions& options,
             const Publish& publish)
-      : entry_(entry), part_(entry.parts[index]), index_(index), is_last_(index + 1 == entry.parts.size()) {
+      : entry_(entry),
+        part_(entry.parts[index]),
+        index_(index),
+        is_last_(index + 1 == entry.parts.size()),
+        inputs_(inputs) {
     for (const Buffer& buffer : part_.program->buffers) {
       if (buffer.kind == BufferKind::kEscaped) escaped_.push_back(buffer.outside);
     }
     before_ = OutsideState::save(*part_.program, inputs);
     try {
       prepare(inputs, options, publish);
-      Executable& executable = *part_.choice.executable;
-      const auto replay = [&] { return observe(replay_from(before_, executable, inputs), Whose::kReplay); };
       replayed_ = replay();
-      spread_ = measure_spread(part_.program->device(), replay);
+      spread_ = measure_spread(part_.program->device(), [&] { return replay(); });
       if (!part_.rewriting.exact) tolerance_ = tolerance_for(*part_.program, inputs, options.tolerance);
     } catch (const RecordError& error) {
       failure_ = error.what();
@@ -42,7 +44,14 @@ class PartCheck {
   // Asked when eager code has done the same.
   std::string failure(const Tensors& eager_results) {
     if (!failure_.empty()) return failure_;
-    const auto differs = replayed_.difference(observe(eager_results, Whose::kEager), spread_, tolerance_);
+    const Effects eager = observe(eager_results, Whose::kEager);
+    auto differs = replayed_.difference(eager, spread_, tolerance_);
+    if (differs && spread_) {
+      const OutsideState eagers = OutsideState::save(*part_.program, inputs_);
+      const auto as_eager_left_it = c10::make_scope_exit([&] { eagers.restore(); });
+      differs = unexplained_difference(
+          replayed_, eager, spread_, part_.program->device(), [&] { return replay(); }, tolerance_);
+    }
     if (!differs) return "";
     return differs->name + " differs from eager's after a replay" +
            (differs->excess.empty() ? "" : ": " + differs->excess);
@@ -65,6 +74,10 @@ class PartCheck {
     }
     Choice choice = choose_schedule(rewriting.program, inputs, before_, options);
     publish(part_, std::move(rewriting), std::move(choice));
+  }
+
+  Effects replay() const {
+    return observe(replay_from(before_, *part_.choice.executable, inputs_), Whose::kReplay);
   }
 
   // Eager code puts new tensors where some escaped to (gradients, attributes), so their values count and not
@@ -94,6 +107,7 @@ class PartCheck {
   Part& part_;
   std::size_t index_;
   bool is_last_;
+  Tensors inputs_;
   Tensors escaped_;
   OutsideState before_, left_;
   Effects replayed_;

@@ -77,8 +77,9 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
     const auto effects_of = [&](Executable& executable) {
       return Effects::observe(replay_from(before, executable, inputs), before);
     };
-    const Effects expected = effects_of(safe);
-    const auto spread = measure_spread(program->device(), [&] { return effects_of(safe); });
+    const auto on_one_stream = [&] { return effects_of(safe); };
+    const Effects expected = on_one_stream();
+    auto spread = measure_spread(program->device(), on_one_stream);
     graph = dependencies(*program, safe.measure_tasks(inputs));
     for (const StreamLimit limit : std::span(limits).subspan(1)) {
       Candidate candidate;
@@ -91,7 +92,9 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
       // Kernels may split their sums by the number of threads; a schedule that changes a bit is no candidate.
       // (On a GPU some kernels do not repeat their own bits; a candidate may vary as much as one stream
       // does.)
-      if (const auto differs = effects_of(*candidate.executable).difference(expected, spread)) {
+      const auto differs = unexplained_difference(effects_of(*candidate.executable), expected, spread,
+                                                  program->device(), on_one_stream);
+      if (differs) {
         const std::string excess =
             differs->excess.empty() ? "" : ": " + differs->name + " differs " + differs->excess;
         choice.tried.push_back(

@@ -104,14 +104,36 @@ Tensors replay_from(const OutsideState& before, Executable& executable, std::spa
   return results;
 }
 
+namespace {
+
+void widen(Spread& spread, int runs, c10::Device device, const std::function<Effects()>& run) {
+  for (int i = 0; i < runs / 2; ++i) spread.add(run());
+  const DeviceLoad load(device);
+  for (int i = runs / 2; i < runs; ++i) spread.add(run());
+}
+
+constexpr int kFirstRuns = 6;
+
+}  // namespace
+
 std::optional<Spread> measure_spread(c10::Device device, const std::function<Effects()>& run) {
-  constexpr int kAlone = 3, kBesideOthers = 3;
   if (!device.is_cuda() || at::globalContext().deterministicAlgorithms()) return std::nullopt;
   Spread spread(run());
-  for (int i = 1; i < kAlone; ++i) spread.add(run());
-  const DeviceLoad load(device);
-  for (int i = 0; i < kBesideOthers; ++i) spread.add(run());
+  widen(spread, kFirstRuns - 1, device, run);
   return spread;
+}
+
+std::optional<Effects::Difference> unexplained_difference(const Effects& one, const Effects& other,
+                                                          std::optional<Spread>& spread, c10::Device device,
+                                                          const std::function<Effects()>& run,
+                                                          const std::optional<Tolerance>& tolerance) {
+  constexpr int kMostAtOnce = 48;
+  auto differs = one.difference(other, spread, tolerance);
+  for (int more = 2 * kFirstRuns; differs && spread && more <= kMostAtOnce; more *= 2) {
+    widen(*spread, more, device, run);
+    differs = one.difference(other, spread, tolerance);
+  }
+  return differs;
 }
 
 }  // namespace nimble

@@ -64,4 +64,11 @@ class Spread {
 // a GPU vary, and none where PyTorch is told to be deterministic: there is none then.
 std::optional<Spread> measure_spread(c10::Device device, const std::function<Effects()>& run);
 
+// The difference of two runs that the spread of `run` does not explain, however often that is looked at: a
+// few times do not show what happens now and then (a sum that is rounded otherwise, and once in a thousand
+// times to another TF32 number). Widens `spread`.
+std::optional<Effects::Difference> unexplained_difference(
+    const Effects& one, const Effects& other, std::optional<Spread>& spread, c10::Device device,
+    const std::function<Effects()>& run, const std::optional<Tolerance>& tolerance = std::nullopt);
+
 }  // namespace nimble

@@ -35,9 +35,16 @@ class Suite:
 
     def run(self) -> Rows:
         self.save(self.rows)
-        for cell in self.settings.cells():
-            self.run_job(cell, self.sharers_of(cell))
+        cells = self.settings.cells()
+        # While a GPU is measured the processor has time to start what comes next.
+        ahead = self.settings.device_name.startswith("cuda")
+        child = None
+        for cell, following in zip(cells, [*cells[1:], None], strict=True):
+            child = child or self.start(cell)
+            coming = self.start(following) if following and ahead else None
+            self.run_job(child, cell, self.sharers_of(cell))
             self.finish_job()
+            child = coming
         for wave in self.waves_of_compilers():
             self.run_compilers(wave)
             self.finish_job()
@@ -84,12 +91,16 @@ class Suite:
             deterministic=settings.deterministic,
         )
 
-    def run_job(self, cell: Cell, systems: list[System]) -> None:
-        if self.time_is_up():
-            return self.give_up(cell, systems)
-        child = Child(self.job(cell, systems), compiler_threads=1)
+    def start(self, cell: Cell) -> Child:
+        """It waits for its turn."""
+        return Child(self.job(cell, self.sharers_of(cell)), compiler_threads=1)
+
+    def run_job(self, child: Child, cell: Cell, systems: list[System]) -> None:
         patience = self.settings.prepare_limit * len(systems)
         try:
+            if self.time_is_up():
+                return self.give_up(cell, systems)
+            child.go()
             if self.listen(child, cell, systems, "ready", patience):
                 child.go()
                 self.listen(child, cell, systems, "done", self.patience_while_timing(len(systems)))
@@ -104,6 +115,8 @@ class Suite:
         threads = max(1, self.settings.side_by_side * 2 // len(wave))
         children = [Child(self.job(cell, [system]), threads) for cell, system in wave]
         start = time.monotonic()
+        for child in children:
+            child.go()
         try:
             ready = []
             for child, (cell, system) in zip(children, wave, strict=True):

@@ -1,8 +1,9 @@
 """The process that does one job: `python -m nimble.bench.worker JOB`.
 
 Says what it found in lines of JSON, on what was its standard output: libraries that print there do not disturb it.
-Prepares its systems, waits for a line on its input, times them in turn and then Nimble's tasks, and profiles last,
-since timings after profiling are off.
+Waits for a line on its input, prepares its systems, waits for another, times them in turn and then Nimble's tasks, and
+profiles last, since timings after profiling are off. Until the first line it only starts: that takes seconds, in which
+the job before it can do its work.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ class Pipe:
         print(json.dumps(what), file=self.file, flush=True)
 
 
-def watch_parent() -> threading.Event:
-    """Set when the parent says that timing may begin. When the parent is gone, so is this process, with all that a
-    compiler has started in its group."""
-    go = threading.Event()
+def watch_parent() -> threading.Semaphore:
+    """Released whenever the parent says that work may go on. When the parent is gone, so is this process, with all that
+    a compiler has started in its group."""
+    go = threading.Semaphore(0)
 
     def watch() -> None:
         # Not sys.stdin, whose lock this thread would hold when the interpreter ends.
         while os.read(0, 1):
-            go.set()
+            go.release()
         os.killpg(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -135,12 +136,15 @@ def main() -> None:
     use_settings(job.deterministic)
     if job.device.index:
         torch.cuda.set_device(job.device)  # for what asks for no device: streams, memory, captures
+    if job.device.type == "cuda":
+        torch.cuda.init()
+    go.acquire()
     without_autograd = isinstance(job.workload, Inference)
     # Not in inference mode: tensors made there have no versions, by which derived weights follow their sources.
     with torch.set_grad_enabled(not without_autograd):
         entrants = prepare_all(job, pipe)
         pipe.say(ready=True)
-        go.wait()
+        go.acquire()
         measure(job, entrants, pipe)
     pipe.say(done=True)
 
