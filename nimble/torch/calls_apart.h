@@ -7,13 +7,19 @@
 
 namespace nimble {
 
-// A few operators compute things that have nothing to do with each other, and are told by a mask which of
-// them are wanted: a convolution's gradients for its input and for its weight. Asked for one after the other
-// they have the same bits, and as two tasks they can run side by side: the next layer's backward pass does
-// not wait for this layer's weight.
+// A few operators do things that have nothing to do with each other. As one task all of it waits for the last
+// of what is read, and all that follows waits for the whole; as several tasks each can run as early as
+// possible. The kernels are the same and so are their bits.
 //
-// The arguments of those calls, in the order in which the operator itself works; none for a call that is made
-// as it is. Only on a GPU: elsewhere there is nothing to gain.
+// - A convolution's or layer norm's gradients for its input and for its weight: a mask tells which are
+// wanted.
+//   The layer before waits for the first only.
+// - What an optimizer does with lists of tensors in place: large models' lists are cut into stretches, and
+// each
+//   is updated as soon as its gradients are there.
+//
+// The arguments of the calls to make instead, in the order in which the operator itself works; none for a
+// call that is made as it is. Only on a GPU: elsewhere there is nothing to gain.
 std::vector<torch::jit::Stack> calls_apart(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
 }  // namespace nimble

@@ -125,6 +125,45 @@ class TestStreams:
         assert_same_story(story, replays=5)
         assert compiled[-1].stats["degree_of_concurrency"] >= 4
 
+    @pytest.mark.parametrize(
+        ("optimizer_of", "update"),
+        [
+            (lambda weights: SGD(weights, lr=0.01, momentum=0.9), "_foreach_add_"),
+            (lambda weights: SGD(weights, lr=0.01, momentum=0.9, fused=True), "_fused_sgd_"),
+            (lambda weights: Adam(weights, lr=0.01, capturable=True), "_foreach_addcdiv_"),
+            (
+                lambda weights: Adam(weights, lr=0.01, capturable=True, amsgrad=True, fused=True),
+                "_fused_adam_",
+            ),
+        ],
+        ids=["SGD", "fused SGD", "Adam", "fused Adam"],
+    )
+    def test_weights_are_updated_as_soon_as_their_gradients_are_there(self, optimizer_of, update):
+        """Three layers of 16 MiB: the optimizer's lists are cut into stretches, the last layer's first to be done."""
+        data = [torch.randn(8, 2048, device="cuda") for _ in range(10)]
+        compiled = []
+
+        def story(compiler):
+            torch.manual_seed(1)
+            model = nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(3))).cuda()
+            optimizer = optimizer_of(model.parameters())
+
+            def step(x):
+                optimizer.zero_grad()
+                loss = model(x).square().mean()
+                loss.backward()
+                optimizer.step()
+                return loss.detach()
+
+            step = compiler(step)
+            compiled.append(step)
+            return [step(x) for x in data], gradients(model), weights(model), optimizer.state_dict()
+
+        assert_same_story(story, replays=5)
+        (part,) = compiled[-1]._document((), {}, eager=False)["parts"]
+        updates = [task for task in part["tasks"] if task["operator"].removeprefix("aten::") == update]
+        assert len(updates) >= 3
+
     def test_kernels_that_add_in_any_order_may_run_side_by_side(self):
         torch.use_deterministic_algorithms(False)
         bins = torch.randint(64, (1 << 18,), device="cuda")
