@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from support import replay
@@ -95,6 +97,18 @@ class TestOptimizers:
         assert_same_story(story, replays=14)
 
 
+def test_gradients_lie_side_by_side():
+    """Where eager puts them depends on what else was there, and the gaps between them would be lost."""
+    model = nn.Sequential(*(nn.Linear(300, 300) for _ in range(5)), nn.Linear(300, 3)).cuda()
+    step = nimble.compile(step_of(model, SGD(model.parameters(), lr=0.1, momentum=0.9)))
+    for _ in range(5):
+        step(torch.randn(8, 300, device="cuda"), torch.randint(3, (8,), device="cuda"))
+    assert step.stats["replays"] > 0, step.explain()
+    places = sorted((p.grad.data_ptr(), p.grad.nbytes) for p in model.parameters())
+    for (begin, size), (following, _) in itertools.pairwise(places):
+        assert 0 <= following - (begin + size) < 512
+
+
 class TestStreams:
     @pytest.mark.parametrize("kind", ["convolutions", "layer_norms"])
     def test_gradients_of_weights_run_beside_the_way_back(self, kind):
@@ -139,13 +153,13 @@ class TestStreams:
         ids=["SGD", "fused SGD", "Adam", "fused Adam"],
     )
     def test_weights_are_updated_as_soon_as_their_gradients_are_there(self, optimizer_of, update):
-        """Three layers of 16 MiB: the optimizer's lists are cut into stretches, the last layer's first to be done."""
-        data = [torch.randn(8, 2048, device="cuda") for _ in range(10)]
+        """Three layers of 64 MiB: the optimizer's lists are cut into stretches, the last layer's first to be done."""
+        data = [torch.randn(8, 4096, device="cuda") for _ in range(10)]
         compiled = []
 
         def story(compiler):
             torch.manual_seed(1)
-            model = nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(3))).cuda()
+            model = nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(3))).cuda()
             optimizer = optimizer_of(model.parameters())
 
             def step(x):
@@ -161,8 +175,8 @@ class TestStreams:
 
         assert_same_story(story, replays=5)
         (part,) = compiled[-1]._document((), {}, eager=False)["parts"]
-        updates = [task for task in part["tasks"] if task["operator"].removeprefix("aten::") == update]
-        assert len(updates) >= 3
+        operators = [task["operator"].removeprefix("aten::").split(".")[0] for task in part["tasks"]]
+        assert operators.count(update) >= 3
 
     def test_kernels_that_add_in_any_order_may_run_side_by_side(self):
         torch.use_deterministic_algorithms(False)
