@@ -41,6 +41,9 @@ struct BindOptions {
   Tensors example_inputs = {};
   // CUDA: another schedule of the same program, whose warm-up then counts for this one too.
   const Executable* same_program = nullptr;
+  // CUDA: an executable in whose memory this one may lie, if it fits. The two must never run at the same
+  // time.
+  const Executable* memory_of = nullptr;
   // Called before each task, on the thread that issues it and, on CUDA, with the task's stream as the current
   // one; tests put delays here.
   std::function<void(TaskId)> before_task = {};
@@ -58,6 +61,7 @@ struct ExecutableReport {
   std::size_t threads_per_stream = 0;       // CPU only
   std::uint64_t static_bytes = 0;           // CUDA only: inputs and results in memory of the executable's own
   std::uint64_t workspace_bytes = 0;        // CUDA only: of cuBLAS and cuBLASLt
+  std::uint64_t spare_bytes = 0;            // CUDA only: of memory that was made for a larger one
 };
 
 // A schedule bound to a backend, ready to replay. Owns its memory, its threads or streams, and keeps the

@@ -73,22 +73,21 @@ void keep_alive(void* arena) { delete static_cast<std::shared_ptr<Arena>*>(arena
 
 }  // namespace
 
-DeviceProgram::DeviceProgram(ExecutionPlan plan, BindOptions options)
+DeviceProgram::DeviceProgram(ExecutionPlan plan, BindOptions options, std::shared_ptr<Arena> arena)
     : plan_(on_device(std::move(plan))),
       options_(std::move(options)),
       device_(program().device()),
       arena_bytes_(align(plan_.schedule.memory.arena_bytes)),
       places_(place_inputs_and_results()),
-      arena_(std::make_shared<Arena>(
-          places_.empty() ? arena_bytes_
-                          : places_.back().offset + places_.back().range.end - places_.back().range.begin,
-          device_)),
+      arena_(arena && arena->size() >= needed_bytes() ? std::move(arena)
+                                                      : std::make_shared<Arena>(needed_bytes(), device_)),
       bound_(plan_.program, addresses()),
       outputs_(plan_.program),
       scalars_(program()),
       draws_(program()) {
   options_.example_inputs.clear();  // they were the caller's, and all that was asked of them is known now
   options_.same_program = nullptr;
+  options_.memory_of = nullptr;
   scalars_.place(bound_);
   find_input_copies();
   find_copied_results();
@@ -125,6 +124,12 @@ std::vector<DeviceProgram::Place> DeviceProgram::place_inputs_and_results() {
     end = places.back().offset + range.end - range.begin;
   }
   return places;
+}
+
+std::uint64_t DeviceProgram::needed_bytes() const {
+  if (places_.empty()) return arena_bytes_;
+  const Place& last = places_.back();
+  return last.offset + last.range.end - last.range.begin;
 }
 
 std::vector<void*> DeviceProgram::addresses() {
@@ -380,8 +385,9 @@ void DeviceProgram::let_current_stream_wait() {
 
 ExecutableReport DeviceProgram::report() const {
   return {.arena_bytes = plan_.schedule.memory.arena_bytes,
-          .static_bytes = arena_->size() - arena_bytes_,
-          .workspace_bytes = workspaces_ ? workspaces_->bytes() : 0};
+          .static_bytes = needed_bytes() - arena_bytes_,
+          .workspace_bytes = workspaces_ ? workspaces_->bytes() : 0,
+          .spare_bytes = arena_->size() - needed_bytes()};
 }
 
 }  // namespace nimble::cuda

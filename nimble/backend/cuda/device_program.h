@@ -20,8 +20,8 @@ namespace nimble::cuda {
 // inputs and results that never move, and the ways in and out of them.
 class DeviceProgram {
  public:
-  // Its device must be the current one.
-  DeviceProgram(ExecutionPlan plan, BindOptions options);
+  // Its device must be the current one. Lies in `arena`, if that is large enough, or in one of its own.
+  DeviceProgram(ExecutionPlan plan, BindOptions options, std::shared_ptr<Arena> arena = nullptr);
   ~DeviceProgram();  // waits until idle
   DeviceProgram(const DeviceProgram&) = delete;
   DeviceProgram& operator=(const DeviceProgram&) = delete;
@@ -32,6 +32,7 @@ class DeviceProgram {
   c10::Device device() const { return device_; }
   BoundProgram& bound() { return bound_; }
   LaunchedDraws& draws() { return draws_; }
+  const std::shared_ptr<Arena>& arena() const { return arena_; }
   const std::shared_ptr<const BlasWorkspaces>& workspaces() const { return workspaces_; }
 
   // Runs all tasks once on the current stream and undoes what that changed outside. Libraries choose their
@@ -113,6 +114,7 @@ class DeviceProgram {
   };
 
   std::vector<Place> place_inputs_and_results();
+  std::uint64_t needed_bytes() const;  // of planned memory, inputs and results
   std::vector<void*> addresses();
   void find_input_copies();
   void find_copied_results();

@@ -16,7 +16,8 @@ namespace {
 
 class GraphExecutable final : public Executable {
  public:
-  GraphExecutable(ExecutionPlan plan, const BindOptions& options) : program_(std::move(plan), options) {
+  GraphExecutable(ExecutionPlan plan, const BindOptions& options)
+      : program_(std::move(plan), options, arena_of(options.memory_of)) {
     if (const auto* other = dynamic_cast<const GraphExecutable*>(options.same_program)) {
       program_.take_over_warm_up(other->program_);
     }
@@ -78,6 +79,11 @@ class GraphExecutable final : public Executable {
   const ExecutionPlan& plan() const override { return program_.plan(); }
 
  private:
+  static std::shared_ptr<Arena> arena_of(const Executable* other) {
+    const auto* graph = dynamic_cast<const GraphExecutable*>(other);
+    return graph ? graph->program_.arena() : nullptr;
+  }
+
   void capture(std::span<const at::Tensor> inputs, cudaStream_t stream) {
     const auto alone = one_capture_at_a_time();
     if (graph_) program_.wait_until_idle();

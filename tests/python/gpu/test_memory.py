@@ -35,6 +35,31 @@ def test_models_compiled_and_destroyed_give_all_memory_back(count, settled_memor
     assert settled_memory() == before
 
 
+def test_schedules_that_are_compared_share_memory(settled_memory):
+    """They are measured one after the other, so that preparing takes little more than two of them."""
+
+    def wide(x):
+        chains = [x * (number + 1) for number in range(8)]
+        for _ in range(3):
+            chains = [chain.sin() for chain in chains]
+        return torch.stack([chain.sum() for chain in chains])
+
+    x = torch.randn(1 << 23, device="cuda")
+    expected = wide(x)
+    before = settled_memory()
+    torch.cuda.reset_peak_memory_stats()
+    used = torch.cuda.memory_allocated()
+    fast = nimble.compile(wide, strict=True).prepare(x)
+    preparing = torch.cuda.max_memory_allocated() - used
+    assert_same(replay(fast, x), expected)
+    several = 8 * 2 * x.nbytes  # what the widest schedule needs: each of eight chains one piece and the next
+    assert len(fast.explain().split("tried")) > 4, fast.explain()
+    assert preparing < 3 * several
+    # The one that was chosen has what it needs and no more.
+    needed = sum(fast.stats[part] for part in ("arena_bytes", "static_bytes", "workspace_bytes"))
+    assert settled_memory() - before < needed + (4 << 20)
+
+
 def resident_bytes() -> int:
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
