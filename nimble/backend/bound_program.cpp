@@ -1,6 +1,8 @@
 #include "nimble/backend/bound_program.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -19,12 +21,19 @@ bool hands_over_list(const c10::OperatorHandle& op, const c10::IValue& argument)
   return of_optionals || op.operator_name().getNamespace() != "aten";
 }
 
-using SharedMemory = std::shared_ptr<at::DataPtr>;
+using Owner = std::shared_ptr<void>;
 
-// The same memory once more, which lives as long as one of those who share it.
-at::DataPtr sharing(const SharedMemory& memory) {
-  return {memory->get(), new SharedMemory(memory),
-          [](void* context) { delete static_cast<SharedMemory*>(context); }, memory->device()};
+// A pointer into memory that lives as long as one of those who share it.
+at::DataPtr sharing(const Owner& owner, void* data, c10::Device device) {
+  return {data, new Owner(owner), [](void* context) { delete static_cast<Owner*>(context); }, device};
+}
+
+void copy_bytes(void* to, const void* from, std::size_t size, c10::Device device) {
+  const at::NoGradGuard no_grad;
+  const auto bytes_at = [&](void* data) {
+    return at::from_blob(data, {static_cast<std::int64_t>(size)}, at::device(device).dtype(at::kByte));
+  };
+  bytes_at(to).copy_(bytes_at(const_cast<void*>(from)));
 }
 
 c10::Storage copy_of(const c10::Storage& storage) {
@@ -97,8 +106,10 @@ BoundProgram::Lane::Lane() : state_(std::make_unique<State>()) {}
 BoundProgram::Lane::~Lane() = default;
 std::uint64_t BoundProgram::Lane::unplanned() const { return state_->server.unplanned; }
 
-BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<void* const> addresses)
+BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<void* const> addresses,
+                           std::shared_ptr<void> memory)
     : program_(std::move(program)),
+      memory_(std::move(memory)),
       planned_(addresses.begin(), addresses.end()),
       owned_(planned_.size()),
       addresses_(planned_),
@@ -109,6 +120,8 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<voi
     const Buffer& buffer = program_->buffers[b];
     if (buffer.outside.defined()) {
       storages_.push_back(buffer.outside.storage());
+      const bool moves = buffer.kind == BufferKind::kEscaped && storages_[b].data() != addresses_[b];
+      if (moves) move_in(BufferId{static_cast<std::uint32_t>(b)});
     } else {
       storages_.emplace_back(
           c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), buffer.bytes,
@@ -164,7 +177,42 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<voi
   }
 }
 
-BoundProgram::~BoundProgram() = default;
+BoundProgram::~BoundProgram() {
+  try {
+    for (const BufferId buffer : moved_in_) move_out(buffer);
+    if (!moved_in_.empty() && program_->device().is_cuda()) {
+      c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(program_->device()).synchronize();
+    }
+  } catch (const std::exception&) {
+    // Without memory, or without a device: whoever looks at them keeps our memory alive.
+  }
+}
+
+void BoundProgram::move_in(BufferId buffer) {
+  const c10::Storage& storage = storages_[buffer.index()];
+  void* place = planned_[buffer.index()];
+  copy_bytes(place, storage.data(), storage.nbytes(), storage.device());
+  storage.unsafeGetStorageImpl()->set_data_ptr_noswap(sharing(memory_, place, storage.device()));
+  moved_in_.push_back(buffer);
+}
+
+void BoundProgram::move_out(BufferId buffer) const {
+  const c10::Storage& storage = storages_[buffer.index()];
+  if (storage.data() != planned_[buffer.index()]) return;  // it is gone already
+  const c10::DeviceGuard on_device(storage.device());
+  at::DataPtr own = c10::GetAllocator(storage.device_type())->allocate(storage.nbytes());
+  copy_bytes(own.get(), storage.data(), storage.nbytes(), storage.device());
+  storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(own));
+}
+
+void BoundProgram::take_back_escaped() {
+  for (const BufferId buffer : moved_in_) {
+    const c10::Storage& storage = storages_[buffer.index()];
+    void* place = planned_[buffer.index()];
+    if (storage.data() != place)
+      storage.unsafeGetStorageImpl()->set_data_ptr_noswap(sharing(memory_, place, storage.device()));
+  }
+}
 
 torch::jit::Stack BoundProgram::bind_arguments(const Task& task) const {
   std::vector<at::Tensor> made;
@@ -196,8 +244,9 @@ void BoundProgram::point(BufferId buffer, void* data) {
   addresses_[buffer.index()] = data;
   const c10::Storage& storage = storages_[buffer.index()];
   const auto& owned = owned_[buffer.index()];
-  storage.unsafeGetStorageImpl()->set_data_ptr_noswap(
-      owned && owned->get() == data ? sharing(owned) : at::DataPtr(data, storage.device()));
+  storage.unsafeGetStorageImpl()->set_data_ptr_noswap(owned && owned->get() == data
+                                                          ? sharing(owned, data, storage.device())
+                                                          : at::DataPtr(data, storage.device()));
 }
 
 void BoundProgram::own(BufferId buffer, at::DataPtr memory) {

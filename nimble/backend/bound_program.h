@@ -20,7 +20,9 @@ namespace nimble {
 class BoundProgram {
  public:
   // `addresses[b]` is where buffer b lies, or nullptr where that is known only at run time (inputs, results).
-  BoundProgram(std::shared_ptr<const Program> program, std::span<void* const> addresses);
+  // What the program leaves outside and lies elsewhere moves there, into `memory`, and out again at the end.
+  BoundProgram(std::shared_ptr<const Program> program, std::span<void* const> addresses,
+               std::shared_ptr<void> memory);
 
   ~BoundProgram();
   BoundProgram(const BoundProgram&) = delete;
@@ -62,6 +64,10 @@ class BoundProgram {
   const c10::Storage& given(BufferId buffer) const { return given_[buffer.index()]; }
   void release_given();
 
+  // Somebody may have given other memory to what lives outside: before a replay it comes back to where tasks
+  // write.
+  void take_back_escaped();
+
   // Tells autograd that the replay wrote to outside tensors and inputs.
   void bump_versions(std::span<const at::Tensor> inputs) const;
 
@@ -69,6 +75,8 @@ class BoundProgram {
   struct BoundTask;
   class Server;
 
+  void move_in(BufferId buffer);
+  void move_out(BufferId buffer) const;
   torch::jit::Stack bind_arguments(const Task& task) const;
   void adopt(const TensorRef& expected, const at::Tensor& result, TaskId task);
   // For a result that lies on another device than when it was recorded: fused attention returns its seed in
@@ -76,6 +84,7 @@ class BoundProgram {
   void rebind(BufferId buffer, const c10::Storage& storage);
 
   std::shared_ptr<const Program> program_;
+  std::shared_ptr<void> memory_;
   std::vector<c10::Storage> storages_;  // by buffer
   std::vector<void*> planned_;          // by buffer: where it lies unless a replay is told otherwise
   // By buffer: memory that users of a result share. A result that a task makes elsewhere must not end it.
@@ -85,6 +94,7 @@ class BoundProgram {
   std::vector<BoundTask> tasks_;
   std::vector<at::Tensor> written_outside_;
   std::vector<std::size_t> written_inputs_;
+  std::vector<BufferId> moved_in_;
 };
 
 // Points the input buffers at the caller's tensors, whatever offset they have in their storages.

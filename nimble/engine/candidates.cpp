@@ -39,6 +39,18 @@ Schedule CandidateMaker::plan(StreamLimit limit) const {
 
 Candidate CandidateMaker::bind(Schedule schedule, const Executable* same_program,
                                const Executable* memory_of) const {
+  return bind(std::move(schedule), memory_, same_program, memory_of);
+}
+
+Candidate CandidateMaker::bind_for_good(Schedule schedule, const Executable* same_program) const {
+  const MemoryDemand memory = memory_demand_with_escaped(*program_, backend_.alignment(), schedule);
+  schedule.memory = plan_memory(memory.specs, happens_before_graph(graph_, schedule), schedule.launch_order);
+  verify_or_throw(graph_, memory.specs, schedule);
+  return bind(std::move(schedule), memory, same_program, nullptr);
+}
+
+Candidate CandidateMaker::bind(Schedule schedule, const MemoryDemand& memory, const Executable* same_program,
+                               const Executable* memory_of) const {
   Candidate candidate{.streams = schedule.streams.size(), .syncs = schedule.wait_count()};
   BindOptions bind{.alias_outputs = options_.alias_outputs,
                    .example_inputs = Tensors(inputs_.begin(), inputs_.end()),
@@ -46,7 +58,7 @@ Candidate CandidateMaker::bind(Schedule schedule, const Executable* same_program
                    .memory_of = memory_of};
   bind.threads_per_stream =
       std::max(1, at::get_num_threads() / static_cast<int>(std::max<std::size_t>(1, candidate.streams)));
-  candidate.executable = backend_.bind({program_, graph_, memory_, std::move(schedule)}, bind);
+  candidate.executable = backend_.bind({program_, graph_, memory, std::move(schedule)}, bind);
   return candidate;
 }
 

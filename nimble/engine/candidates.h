@@ -38,6 +38,10 @@ class CandidateMaker {
   Candidate bind(Schedule schedule, const Executable* same_program = nullptr,
                  const Executable* memory_of = nullptr) const;
 
+  // The one to keep. What the program leaves outside, which until now lay where the recording left it, moves
+  // into planned memory: a gradient shares it with what is gone before that gradient is made.
+  Candidate bind_for_good(Schedule schedule, const Executable* same_program) const;
+
   // One for each schedule. They are to be replayed one after the other, so where they take much memory all
   // lie in that of the largest. `why_not` says of each why it is rejected, or nothing; so is one that finds
   // no memory.
@@ -45,6 +49,9 @@ class CandidateMaker {
                                   const std::function<std::string(Candidate&)>& why_not) const;
 
  private:
+  Candidate bind(Schedule schedule, const MemoryDemand& memory, const Executable* same_program,
+                 const Executable* memory_of) const;
+
   const std::shared_ptr<const Program>& program_;
   std::span<const at::Tensor> inputs_;
   const CompileOptions& options_;

@@ -72,7 +72,8 @@ class PartCheck {
     if (entry_.rewrites_dropped.empty()) {
       rewriting = rewrite(part_.program, inputs, options, entry_.trains(), entry_.known_outside);
     }
-    Choice choice = choose_schedule(rewriting.program, inputs, before_, options);
+    Choice choice = choose_schedule(rewriting.program, inputs, before_, options,
+                                    /*owns_escaped=*/entry_.parts.size() == 1);
     publish(part_, std::move(rewriting), std::move(choice));
   }
 

@@ -1,5 +1,6 @@
 #include "nimble/engine/choose.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "nimble/core/degree_of_concurrency.h"
@@ -16,10 +17,15 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+bool leaves_anything_outside(const Program& program) {
+  return std::any_of(program.buffers.begin(), program.buffers.end(),
+                     [](const Buffer& buffer) { return buffer.kind == BufferKind::kEscaped; });
+}
+
 }  // namespace
 
 Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,
-                       const OutsideState& before, const CompileOptions& options) {
+                       const OutsideState& before, const CompileOptions& options, bool owns_escaped) {
   const auto start = Clock::now();
   Backend& backend = backend_for(program->device());
   CandidateMaker maker(program, inputs, options, backend);
@@ -92,12 +98,16 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
   choice.streams = candidates[best].streams;
   choice.syncs = candidates[best].syncs;
   choice.executable = std::move(candidates[best].executable);
-  if (choice.executable->report().spare_bytes > 0) {  // alone it needs less
-    const std::unique_ptr<Executable> safe = std::move(candidates.front().executable);
+  const bool moves_in = owns_escaped && options.share_memory && leaves_anything_outside(*program);
+  if (moves_in || choice.executable->report().spare_bytes > 0) {  // alone it needs less
     Schedule schedule = choice.executable->plan().schedule;
+    const auto safe = std::move(best == 0 ? choice.executable : candidates.front().executable);
     choice.executable.reset();
     candidates.clear();
-    choice.executable = std::move(maker.bind(std::move(schedule), safe.get()).executable);
+    Candidate alone = moves_in ? maker.bind_for_good(std::move(schedule), safe.get())
+                               : maker.bind(std::move(schedule), safe.get());
+    choice.executable = std::move(alone.executable);
+    choice.allocated_bytes = choice.executable->plan().memory.total_bytes;
   }
   return choice;
 }

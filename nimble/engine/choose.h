@@ -31,7 +31,10 @@ struct Choice {
 // numbers of streams; keeps the fastest. One stream is always measured, so the result is never slower than
 // it. Replays the program on `inputs`, from the state outside that `before` holds; whoever calls restores
 // that state afterwards.
+//
+// `owns_escaped`: what the program leaves outside (gradients) is nobody's but this program's, and may move
+// into its memory.
 Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,
-                       const OutsideState& before, const CompileOptions& options);
+                       const OutsideState& before, const CompileOptions& options, bool owns_escaped);
 
 }  // namespace nimble

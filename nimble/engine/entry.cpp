@@ -18,8 +18,9 @@ void Entry::adopt(Recording&& recording) {
   record_milliseconds = recording.milliseconds;
   for (const Buffer& buffer : program->buffers) {
     if (!buffer.outside.defined()) continue;
+    const bool may_move = buffer.kind == BufferKind::kEscaped && parts.size() == 1;
     outside.push_back({buffer.outside.unsafeGetTensorImpl(), buffer.outside.storage().unsafeGetStorageImpl(),
-                       buffer.address, buffer.outside.requires_grad()});
+                       may_move ? nullptr : buffer.address, buffer.bytes, buffer.outside.requires_grad()});
     if (buffer.kind == BufferKind::kExternal) {
       outside_storages.insert(buffer.outside.storage().unsafeGetStorageImpl());
     }
@@ -57,7 +58,8 @@ bool Entry::holds() const {
     }
     const OutsideTensor& recorded = outside[i];
     if (recorded.tensor->unsafe_storage().unsafeGetStorageImpl() != recorded.storage ||
-        recorded.storage->data() != recorded.address ||
+        (recorded.address ? recorded.storage->data() != recorded.address
+                          : recorded.storage->nbytes() != recorded.bytes) ||
         (with_grad && recorded.tensor->requires_grad() != recorded.requires_grad)) {
       return false;
     }

@@ -84,7 +84,8 @@ class Entry {
   struct OutsideTensor {
     const c10::TensorImpl* tensor;    // kept alive by the program
     const c10::StorageImpl* storage;  // that it had; alive as long as it still has it
-    const void* address;
+    const void* address;              // nullptr: wherever the executable has moved it
+    std::size_t bytes;
     bool requires_grad;  // in a program that autograd had a part in
   };
   std::vector<OutsideTensor> outside;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "nimble/torch/gather_escaped.h"
 #include "nimble/torch/record_error.h"
 #include "nimble/torch/split.h"
 
@@ -90,7 +89,6 @@ void make_program(Recording& recording, const Tensors& inputs, ProgramBuilder& b
     recording.may_pass = true;
     return;
   }
-  gather_escaped(*program);
   if (program->parts == 1) {
     recording.parts = {program};
   } else {

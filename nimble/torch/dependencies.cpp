@@ -64,7 +64,10 @@ TaskGraph dependencies(const Program& program, std::span<const Nanoseconds> cost
   return std::move(builder).build();
 }
 
-MemoryDemand memory_demand(const Program& program, std::uint64_t alignment) {
+namespace {
+
+// By buffer: the tasks that look at it, in order.
+std::vector<std::vector<TaskId>> uses_of_buffers(const Program& program) {
   std::vector<std::vector<TaskId>> uses(program.buffers.size());
   for (std::uint32_t i = 0; i < program.tasks.size(); ++i) {
     const Task& task = program.tasks[i];
@@ -76,17 +79,55 @@ MemoryDemand memory_demand(const Program& program, std::uint64_t alignment) {
     for (const TensorRef& ref : task.writes) use(ref.buffer);
     for (const Allocation& allocation : task.allocations) use(allocation.buffer);
   }
-  MemoryDemand demand;
+  return uses;
+}
+
+template <class IsPlanned>
+void add_planned(MemoryDemand& demand, const Program& program, std::uint64_t alignment,
+                 IsPlanned&& is_planned, std::span<const TaskId> further_uses = {}) {
+  auto uses = uses_of_buffers(program);
   const c10::Device device = program.device();
   for (std::uint32_t b = 0; b < program.buffers.size(); ++b) {
     const Buffer& buffer = program.buffers[b];
-    const bool planned =
-        buffer.kind == BufferKind::kScratch || (buffer.kind == BufferKind::kInternal && !buffer.returned);
-    if (!planned || buffer.device != device || buffer.bytes == 0 || uses[b].empty()) continue;
+    if (!is_planned(buffer) || buffer.device != device || buffer.bytes == 0 || uses[b].empty()) continue;
+    for (const TaskId task : further_uses) {
+      if (std::find(uses[b].begin(), uses[b].end(), task) == uses[b].end()) uses[b].push_back(task);
+    }
     demand.specs.push_back({"%" + std::to_string(b), buffer.bytes, alignment, std::move(uses[b])});
     demand.buffers.push_back(BufferId{b});
     demand.total_bytes += buffer.bytes;
   }
+}
+
+// Whatever else runs comes before one of these, or is one.
+std::vector<TaskId> last_tasks(const Schedule& schedule) {
+  std::vector<TaskId> last;
+  for (const StreamProgram& stream : schedule.streams) {
+    for (auto step = stream.rbegin(); step != stream.rend(); ++step) {
+      if (const auto* run = std::get_if<Run>(&*step)) {
+        last.push_back(run->task);
+        break;
+      }
+    }
+  }
+  return last;
+}
+
+}  // namespace
+
+MemoryDemand memory_demand(const Program& program, std::uint64_t alignment) {
+  MemoryDemand demand;
+  add_planned(demand, program, alignment, [](const Buffer& buffer) {
+    return buffer.kind == BufferKind::kScratch || (buffer.kind == BufferKind::kInternal && !buffer.returned);
+  });
+  return demand;
+}
+
+MemoryDemand memory_demand_with_escaped(const Program& program, std::uint64_t alignment,
+                                        const Schedule& schedule) {
+  MemoryDemand demand = memory_demand(program, alignment);
+  const auto escapes = [](const Buffer& buffer) { return buffer.kind == BufferKind::kEscaped; };
+  add_planned(demand, program, alignment, escapes, last_tasks(schedule));
   return demand;
 }
 

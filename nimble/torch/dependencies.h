@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "nimble/core/memory_plan.h"
+#include "nimble/core/schedule.h"
 #include "nimble/core/task_graph.h"
 #include "nimble/torch/program.h"
 
@@ -22,5 +22,10 @@ struct MemoryDemand {
   std::uint64_t total_bytes = 0;  // what it takes without any reuse
 };
 MemoryDemand memory_demand(const Program& program, std::uint64_t alignment);
+
+// The same and what the program leaves outside (gradients): nobody needs that until a task makes it, and then
+// it stays until the schedule is over.
+MemoryDemand memory_demand_with_escaped(const Program& program, std::uint64_t alignment,
+                                        const Schedule& schedule);
 
 }  // namespace nimble

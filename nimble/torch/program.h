@@ -37,6 +37,11 @@ struct Buffer {
   at::Tensor outside = {};
   void* address = nullptr;
   bool returned = false;  // a result of the program looks at it, so it belongs to the caller
+
+  // What escaped may have moved since it was recorded.
+  void* where_it_lies() const {
+    return kind == BufferKind::kEscaped ? outside.storage().mutable_data() : address;
+  }
 };
 
 // A list of tensors as one argument or result; absent ones are allowed where the operator allows them.

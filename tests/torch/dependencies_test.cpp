@@ -92,5 +92,27 @@ TEST(MemoryDemand, LeavesOutInputsResultsAndOutsideTensors) {
   EXPECT_EQ(lasting, 2u);  // of mm and relu; exp's is the caller's
 }
 
+TEST(MemoryDemand, OfWhatEscapesLastsUntilTheEndOfEveryStream) {
+  //   relu#0 ──▶ exp#1 ──▶ neg#2        exp#1's result escapes
+  //   tanh#3 ──▶ sin#4
+  Program program = record({torch::randn({256})}, [](const Tensors& in) -> Tensors {
+    const at::Tensor escapes = in[0].relu().exp();
+    return {escapes.neg(), in[0].tanh().sin()};
+  });
+  ASSERT_EQ(operators(program),
+            (std::vector<std::string>{"aten::relu", "aten::exp", "aten::neg", "aten::tanh", "aten::sin"}));
+  const BufferId escaped = program.tasks[1].writes.front().buffer;
+  program.buffers[escaped.index()].kind = BufferKind::kEscaped;
+  const TaskGraph graph = dependencies(program);
+  const Schedule schedule = plan(graph, memory_demand(program, 64).specs);
+
+  const MemoryDemand demand = memory_demand_with_escaped(program, 64, schedule);
+  const auto found = std::find(demand.buffers.begin(), demand.buffers.end(), escaped);
+  ASSERT_NE(found, demand.buffers.end());
+  const auto& uses = demand.specs[static_cast<std::size_t>(found - demand.buffers.begin())].uses;
+  EXPECT_EQ(std::set<TaskId>(uses.begin(), uses.end()), (std::set<TaskId>{TaskId{1}, TaskId{2}, TaskId{4}}));
+  EXPECT_EQ(demand.specs.size(), memory_demand(program, 64).specs.size() + 1);
+}
+
 }  // namespace
 }  // namespace nimble

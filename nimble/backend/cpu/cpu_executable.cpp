@@ -41,8 +41,8 @@ class CpuExecutable final : public Executable {
       : plan_(std::move(plan)),
         options_(options),
         threads_(options.threads_per_stream > 0 ? options.threads_per_stream : intra_op_threads()),
-        arena_(plan_.schedule.memory.arena_bytes),
-        bound_(plan_.program, addresses()),
+        arena_(std::make_shared<Arena>(plan_.schedule.memory.arena_bytes)),
+        bound_(plan_.program, addresses(), arena_),
         outputs_(plan_.program),
         random_(*plan_.program),
         events_(plan_.schedule.event_count),
@@ -68,7 +68,7 @@ class CpuExecutable final : public Executable {
   }
 
   ExecutableReport report() const override {
-    return {.arena_bytes = arena_.size(),
+    return {.arena_bytes = arena_->size(),
             .unplanned_allocations = unplanned_.load(),
             .threads_per_stream = static_cast<std::size_t>(threads_)};
   }
@@ -124,6 +124,7 @@ class CpuExecutable final : public Executable {
   };
 
   void run(std::span<const at::Tensor> inputs) {
+    bound_.take_back_escaped();
     point_inputs(bound_, inputs);
     make_results_without_maker();
     random_.begin();
@@ -135,9 +136,9 @@ class CpuExecutable final : public Executable {
   std::vector<void*> addresses() {
     const Program& program = *plan_.program;
     std::vector<void*> addresses(program.buffers.size(), nullptr);
-    for (std::size_t b = 0; b < addresses.size(); ++b) addresses[b] = program.buffers[b].address;
+    for (std::size_t b = 0; b < addresses.size(); ++b) addresses[b] = program.buffers[b].where_it_lies();
     for (std::size_t i = 0; i < plan_.memory.buffers.size(); ++i) {
-      addresses[plan_.memory.buffers[i].index()] = arena_.data() + plan_.schedule.memory.offsets[i];
+      addresses[plan_.memory.buffers[i].index()] = arena_->data() + plan_.schedule.memory.offsets[i];
     }
     if (options_.alias_outputs) {
       for (std::uint32_t b = 0; b < addresses.size(); ++b) {
@@ -248,7 +249,7 @@ class CpuExecutable final : public Executable {
   ExecutionPlan plan_;
   BindOptions options_;
   int threads_;
-  Arena arena_;
+  std::shared_ptr<Arena> arena_;
   std::vector<std::pair<BufferId, at::DataPtr>> aliased_;  // memory of shared results, until they own it
   BoundProgram bound_;
   OutputPlan outputs_;

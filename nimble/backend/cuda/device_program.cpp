@@ -81,7 +81,7 @@ DeviceProgram::DeviceProgram(ExecutionPlan plan, BindOptions options, std::share
       places_(place_inputs_and_results()),
       arena_(arena && arena->size() >= needed_bytes() ? std::move(arena)
                                                       : std::make_shared<Arena>(needed_bytes(), device_)),
-      bound_(plan_.program, addresses()),
+      bound_(plan_.program, addresses(), arena_),
       outputs_(plan_.program),
       scalars_(program()),
       draws_(program()) {
@@ -134,7 +134,7 @@ std::uint64_t DeviceProgram::needed_bytes() const {
 
 std::vector<void*> DeviceProgram::addresses() {
   std::vector<void*> addresses(program().buffers.size(), nullptr);
-  for (std::size_t b = 0; b < addresses.size(); ++b) addresses[b] = program().buffers[b].address;
+  for (std::size_t b = 0; b < addresses.size(); ++b) addresses[b] = program().buffers[b].where_it_lies();
   for (std::size_t i = 0; i < plan_.memory.buffers.size(); ++i) {
     addresses[plan_.memory.buffers[i].index()] = arena_->data() + plan_.schedule.memory.offsets[i];
   }

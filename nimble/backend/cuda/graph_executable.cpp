@@ -44,6 +44,7 @@ class GraphExecutable final : public Executable {
     if (c10::cuda::current_device() != program_.device().index()) on_device.set_device(program_.device());
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(program_.device().index());
     const DeviceProgram::Use use(program_, stream);
+    program_.bound().take_back_escaped();
     const bool scalars_changed = program_.update_scalars(inputs);
     if (!graph_ || scalars_changed) {
       program_.copy_in(inputs, stream);

@@ -33,6 +33,7 @@ class StreamExecutable final : public Executable {
     program_.wait_until_idle();
     program_.bound().release_given();
     const DeviceProgram::Use use(program_, stream);
+    program_.bound().take_back_escaped();
     program_.copy_in(inputs, stream);
     program_.update_scalars(inputs);
     if (!program_.is_warm()) {

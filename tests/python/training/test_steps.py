@@ -5,6 +5,7 @@ Each test tells a story twice, once with eager PyTorch and once with Nimble, and
 from __future__ import annotations
 
 import contextlib
+import gc
 
 import pytest
 import torch
@@ -45,6 +46,40 @@ def test_gradients_that_the_step_drops_are_not_kept():
         compiled(*batch)
     assert compiled.stats["replays"] > 0, compiled.explain()
     assert all(gradient.expired() for gradient in dropped)
+
+
+def test_gradients_outlive_the_compiled_step():
+    """They lie in memory that is the step's own, and must leave it before it goes."""
+    model = small_model()
+    compiled = nimble.compile(step_of(model, momentum(model)))
+    for batch in batches(6):
+        compiled(*batch)
+    assert compiled.stats["replays"] > 0, compiled.explain()
+    values = copied(gradients(model))
+    del compiled
+    gc.collect()
+    assert_same(gradients(model), values)
+    for parameter in model.parameters():
+        parameter.grad.zero_()
+
+
+@pytest.mark.parametrize("size", ["none", "other", "same"])
+def test_gradients_that_were_given_other_memory_are_made_again(size):
+    def story(compiler):
+        model = small_model()
+        step = compiler(step_of(model, momentum(model)))
+        seen = []
+        for number, batch in enumerate(batches(15)):
+            seen += [step(*batch), gradients(model)]
+            for parameter in model.parameters() if number == 6 else ():
+                storage = parameter.grad.untyped_storage()
+                bytes_before = storage.nbytes()
+                storage.resize_(0)
+                if size != "none":
+                    storage.resize_(bytes_before * (2 if size == "other" else 1))
+        return seen, weights(model)
+
+    assert_same_story(story, replays=8)
 
 
 class FlatWeights(nn.Module):
