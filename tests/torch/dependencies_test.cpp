@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "nimble/core/reachability.h"
 #include "recorded.h"
 
