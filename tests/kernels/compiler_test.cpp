@@ -207,6 +207,16 @@ TEST(CompilerTest, AProductWithoutMemoryTellsItsShapeAndItsKernel) {
   EXPECT_TRUE(stack[0].toTensor().is_contiguous(at::MemoryFormat::ChannelsLast));
 }
 
+// Compilations take turns between two copies of the compiler.
+TEST(CompilerTest, TheSameKernelIsTheSameEachTimeItIsCompiled) {
+  for (const KernelSource& kernel : {trivial(1), pointwise(at::kHalf), matrix(at::kFloat, true)}) {
+    const auto compile = [&] { return compile_to_cubin(kernel.text, 90, kernel.contract); };
+    const std::string first = compile();
+    EXPECT_EQ(first, compile());
+    EXPECT_EQ(first, compile());
+  }
+}
+
 TEST(CompilerTest, ManyAreCompiledInParallel) {
   const TemporaryFolder folder;
   const DiskCache cache(folder.path() / "cache");

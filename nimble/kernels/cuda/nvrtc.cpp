@@ -4,8 +4,10 @@
 #include <dlfcn.h>
 #include <nvrtc.h>
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "nimble/core/error.h"
@@ -13,15 +15,24 @@
 namespace nimble::kernels {
 namespace {
 
+void* open(const std::string& name) { return dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL); }
+
+// A library in the folder of the one that `function` is from; none if it is not there.
+void* open_beside(const void* function, const std::string& name) {
+  Dl_info found = {};
+  if (dladdr(function, &found) == 0) return nullptr;
+  return open(std::filesystem::canonical(found.dli_fname).parent_path() / name);
+}
+
+std::string library_name(const std::string& name) {
+  return name + ".so." + std::to_string(CUDART_VERSION / 1000);
+}
+
 // The library of the same CUDA as the runtime's: as the loader finds it, or else beside the runtime itself.
 void* open_library() {
-  const std::string name = "libnvrtc.so." + std::to_string(CUDART_VERSION / 1000);
-  if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  Dl_info runtime = {};
-  if (dladdr(reinterpret_cast<void*>(&cudaRuntimeGetVersion), &runtime) != 0) {
-    const auto beside = std::filesystem::canonical(runtime.dli_fname).parent_path() / name;
-    if (void* library = dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  }
+  const std::string name = library_name("libnvrtc");
+  if (void* library = open(name)) return library;
+  if (void* library = open_beside(reinterpret_cast<void*>(&cudaRuntimeGetVersion), name)) return library;
   throw Error(
       "[nimble::kernels] " + name +
       " was not found: install CUDA's run-time compiler (a dependency of PyTorch's CUDA wheels), or run "
@@ -35,7 +46,7 @@ Function* symbol(void* library, const char* name) {
 }
 
 struct Nvrtc {
-  void* library = open_library();
+  void* library;
   decltype(nvrtcVersion)* version = symbol<decltype(nvrtcVersion)>(library, "nvrtcVersion");
   decltype(nvrtcGetErrorString)* error_string =
       symbol<decltype(nvrtcGetErrorString)>(library, "nvrtcGetErrorString");
@@ -56,21 +67,42 @@ struct Nvrtc {
   }
 };
 
-const Nvrtc& nvrtc() {
-  static const Nvrtc loaded;
+std::string version_of(const Nvrtc& api) {
+  int major = 0, minor = 0;
+  api.check(api.version(&major, &minor), "nvrtcVersion");
+  return std::to_string(major) + "." + std::to_string(minor);
+}
+
+const Nvrtc& compiler() {
+  static const Nvrtc loaded{open_library()};
   return loaded;
+}
+
+// CUDA brings the same compiler a second time, under another name, with its own file of what is built in.
+std::optional<Nvrtc> load_twin() {
+  const auto* const function = reinterpret_cast<const void*>(compiler().version);
+  const std::string built_in = "libnvrtc-builtins.alt.so." + compiler_version();
+  void* const library = open_beside(function, library_name("libnvrtc.alt"));
+  if (!library || !open_beside(function, built_in)) return {};
+  const Nvrtc twin{library};
+  return version_of(twin) == compiler_version() ? std::optional(twin) : std::nullopt;
+}
+
+// Of one library, only one thread at a time is in the compiler's front end, and with many cores all wait for
+// it. So compilations take turns between the two.
+const Nvrtc& next_compiler() {
+  static std::atomic<unsigned> turn = 0;
+  if (turn++ % 2 == 0) return compiler();
+  static const std::optional<Nvrtc> twin = load_twin();
+  return twin ? *twin : compiler();
 }
 
 }  // namespace
 
-std::string compiler_version() {
-  int major = 0, minor = 0;
-  nvrtc().check(nvrtc().version(&major, &minor), "nvrtcVersion");
-  return std::to_string(major) + "." + std::to_string(minor);
-}
+std::string compiler_version() { return version_of(compiler()); }
 
 std::string compile_to_cubin(const std::string& source, int arch, bool contract) {
-  const Nvrtc& api = nvrtc();
+  const Nvrtc& api = next_compiler();
   nvrtcProgram program = nullptr;
   api.check(api.create(&program, source.c_str(), "nimble_kernel.cu", 0, nullptr, nullptr),
             "nvrtcCreateProgram");
@@ -78,8 +110,9 @@ std::string compile_to_cubin(const std::string& source, int arch, bool contract)
   const std::unique_ptr<nvrtcProgram, decltype(destroy)> owner(&program, destroy);
 
   const std::string architecture = "--gpu-architecture=sm_" + std::to_string(arch);
+  // Minimal: without declarations of textures and of the runtime, which take as long to read as a kernel.
   const std::vector<const char*> options = {architecture.c_str(), "--std=c++17", "-default-device",
-                                            contract ? "--fmad=true" : "--fmad=false"};
+                                            "--minimal", contract ? "--fmad=true" : "--fmad=false"};
   if (api.compile(program, static_cast<int>(options.size()), options.data()) != NVRTC_SUCCESS) {
     std::size_t size = 0;
     api.check(api.log_size(program, &size), "nvrtcGetProgramLogSize");
