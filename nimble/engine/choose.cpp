@@ -99,13 +99,12 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
   choice.syncs = candidates[best].syncs;
   choice.executable = std::move(candidates[best].executable);
   const bool moves_in = owns_escaped && options.share_memory && leaves_anything_outside(*program);
-  if (moves_in || choice.executable->report().spare_bytes > 0) {  // alone it needs less
-    Schedule schedule = choice.executable->plan().schedule;
-    const auto safe = std::move(best == 0 ? choice.executable : candidates.front().executable);
-    choice.executable.reset();
-    candidates.clear();
-    Candidate alone = moves_in ? maker.bind_for_good(std::move(schedule), safe.get())
-                               : maker.bind(std::move(schedule), safe.get());
+  // Alone it needs less. The others go only then: PyTorch would put it into what they leave, and keep all of
+  // that.
+  if (moves_in || choice.executable->report().spare_bytes > 0) {
+    const Schedule& schedule = choice.executable->plan().schedule;
+    const Executable* same = choice.executable.get();
+    Candidate alone = moves_in ? maker.bind_for_good(schedule, same) : maker.bind(schedule, same);
     choice.executable = std::move(alone.executable);
     choice.allocated_bytes = choice.executable->plan().memory.total_bytes;
   }

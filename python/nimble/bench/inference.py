@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 
@@ -39,6 +40,10 @@ def preparer(job: Job) -> Callable[[System], Entrant]:
     again = tensors_of(model(*inputs))
     repeatable = all(torch.equal(a, b) for a, b in zip(expected, again, strict=True))
 
+    def reference() -> object:
+        wide = [tensor.double() if tensor.is_floating_point() else tensor for tensor in inputs]
+        return copy.deepcopy(model).double()(*wide)
+
     def prepare(system: System) -> Entrant:
         watch = MemoryWatch(job.device)
         wait_for_device()
@@ -47,7 +52,7 @@ def preparer(job: Job) -> Callable[[System], Entrant]:
         wait_for_device()
         seconds = time.perf_counter() - start
         watch.prepared()
-        answer = compare(ready.call(), expected, job.dtype, system.exact and repeatable)
+        answer = compare(ready.call(), expected, job.dtype, system.exact and repeatable, reference)
         for _ in range(MEMORY_RUNS):
             ready.call()
         watch.steady()

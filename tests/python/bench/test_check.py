@@ -35,6 +35,17 @@ def test_a_wrong_answer_is_refused(wrong):
         compare(wrong, EXPECTED, torch.float32, exact=False)
 
 
+def test_who_is_as_near_to_the_exact_answer_as_eager_is_not_refused():
+    exact = [EXPECTED[0] * 1.04]
+    assert "relative error" in compare(
+        [EXPECTED[0] * 1.08], EXPECTED, torch.float32, exact=False, reference=lambda: exact
+    )
+    with pytest.raises(NotEagers):
+        compare([EXPECTED[0] * 1.15], EXPECTED, torch.float32, exact=False, reference=lambda: exact)
+    with pytest.raises(NotEagers):
+        compare([EXPECTED[0] * 1.08], EXPECTED, torch.float32, exact=True, reference=lambda: exact)
+
+
 def test_half_precision_may_be_further_off():
     off = [EXPECTED[0] * 1.04]
     assert "relative error" in compare(off, EXPECTED, torch.float16, exact=False)

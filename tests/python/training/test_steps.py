@@ -48,6 +48,19 @@ def test_gradients_that_the_step_drops_are_not_kept():
     assert all(gradient.expired() for gradient in dropped)
 
 
+def test_gradients_take_hardly_any_memory_of_their_own():
+    """Nobody needs a gradient before it is made: until then activations lie there."""
+    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)), nn.Linear(256, 3))
+    step = nimble.compile(step_of(model, momentum(model)), streams=1)
+    x, y = torch.randn(256, 256), torch.randint(3, (256,))
+    for _ in range(5):
+        step(x, y)
+    assert step.stats["replays"] > 0, step.explain()
+    of_gradients = sum(parameter.grad.nbytes for parameter in model.parameters())
+    of_activations = 8 * x.nbytes
+    assert step.stats["arena_bytes"] < 0.75 * (of_gradients + of_activations)
+
+
 def test_gradients_outlive_the_compiled_step():
     """They lie in memory that is the step's own, and must leave it before it goes."""
     model = small_model()

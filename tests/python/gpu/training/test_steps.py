@@ -95,20 +95,6 @@ class TestOptimizers:
         assert_same_story(story, replays=14)
 
 
-def test_gradients_take_no_memory_of_their_own():
-    """Nobody needs a gradient before it is made: until then the activations lie there."""
-    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8)), nn.Linear(1024, 3)).cuda()
-    step = nimble.compile(step_of(model, SGD(model.parameters(), lr=0.1, momentum=0.9)))
-    x, y = torch.randn(1024, 1024, device="cuda"), torch.randint(3, (1024,), device="cuda")
-    for _ in range(5):
-        step(x, y)
-    assert step.stats["replays"] > 0, step.explain()
-    of_gradients = sum(p.grad.nbytes for p in model.parameters())
-    activations = 8 * x.nbytes
-    # What is backpropagated and the workspaces take some more, but not as much as the two one behind the other.
-    assert step.stats["arena_bytes"] < 0.8 * (of_gradients + activations)
-
-
 class TestStreams:
     @pytest.mark.parametrize("kind", ["convolutions", "layer_norms"])
     def test_gradients_of_weights_run_beside_the_way_back(self, kind):
