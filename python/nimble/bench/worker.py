@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -64,7 +65,8 @@ def use_settings(deterministic: bool) -> None:
 
 
 def in_words(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    """In one line, with files named but not where they lie: reports are read elsewhere."""
+    text = re.sub(r"(?<![\w.])/(?:[^\s/\"']+/)+", "", " ".join(str(error).split()))
     return f"{type(error).__name__}: {text}"[:400]
 
 
