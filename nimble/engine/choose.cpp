@@ -22,6 +22,23 @@ bool leaves_anything_outside(const Program& program) {
                      [](const Buffer& buffer) { return buffer.kind == BufferKind::kEscaped; });
 }
 
+// The chosen one in memory of its own size. The others go only when it has that, or where there is no room
+// for all: PyTorch would put it into what they leave, and keep all of that.
+std::unique_ptr<Executable> bind_alone(std::unique_ptr<Executable> chosen, std::vector<Candidate>& others,
+                                       const CandidateMaker& maker, bool moves_in) {
+  const Schedule schedule = chosen->plan().schedule;
+  const auto bind = [&](const Executable* same) {
+    return moves_in ? maker.bind_for_good(schedule, same) : maker.bind(schedule, same);
+  };
+  try {
+    return bind(chosen.get()).executable;
+  } catch (const c10::OutOfMemoryError&) {
+    others.clear();
+    chosen.reset();
+    return bind(nullptr).executable;
+  }
+}
+
 }  // namespace
 
 Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,
@@ -99,13 +116,8 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
   choice.syncs = candidates[best].syncs;
   choice.executable = std::move(candidates[best].executable);
   const bool moves_in = owns_escaped && options.share_memory && leaves_anything_outside(*program);
-  // Alone it needs less. The others go only then: PyTorch would put it into what they leave, and keep all of
-  // that.
   if (moves_in || choice.executable->report().spare_bytes > 0) {
-    const Schedule& schedule = choice.executable->plan().schedule;
-    const Executable* same = choice.executable.get();
-    Candidate alone = moves_in ? maker.bind_for_good(schedule, same) : maker.bind(schedule, same);
-    choice.executable = std::move(alone.executable);
+    choice.executable = bind_alone(std::move(choice.executable), candidates, maker, moves_in);
     choice.allocated_bytes = choice.executable->plan().memory.total_bytes;
   }
   return choice;
