@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -28,8 +27,13 @@ at::DataPtr sharing(const Owner& owner, void* data, c10::Device device) {
   return {data, new Owner(owner), [](void* context) { delete static_cast<Owner*>(context); }, device};
 }
 
+// Whatever watches operators on this thread (a recording during which the garbage collector runs) does not
+// see it.
 void copy_bytes(void* to, const void* from, std::size_t size, c10::Device device) {
   const at::NoGradGuard no_grad;
+  const c10::impl::ExcludeDispatchKeyGuard unwatched(c10::DispatchKeySet(
+      {c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+       c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
   const auto bytes_at = [&](void* data) {
     return at::from_blob(data, {static_cast<std::int64_t>(size)}, at::device(device).dtype(at::kByte));
   };
@@ -177,12 +181,11 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, std::span<voi
   }
 }
 
-BoundProgram::~BoundProgram() {
+BoundProgram::~BoundProgram() = default;
+
+void BoundProgram::move_out_escaped() noexcept {
   try {
     for (const BufferId buffer : moved_in_) move_out(buffer);
-    if (!moved_in_.empty() && program_->device().is_cuda()) {
-      c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(program_->device()).synchronize();
-    }
   } catch (const std::exception&) {
     // Without memory, or without a device: whoever looks at them keeps our memory alive.
   }

@@ -20,7 +20,7 @@ namespace nimble {
 class BoundProgram {
  public:
   // `addresses[b]` is where buffer b lies, or nullptr where that is known only at run time (inputs, results).
-  // What the program leaves outside and lies elsewhere moves there, into `memory`, and out again at the end.
+  // What the program leaves outside and lies elsewhere moves there, into `memory`.
   BoundProgram(std::shared_ptr<const Program> program, std::span<void* const> addresses,
                std::shared_ptr<void> memory);
 
@@ -64,6 +64,9 @@ class BoundProgram {
   const c10::Storage& given(BufferId buffer) const { return given_[buffer.index()]; }
   void release_given();
 
+  // Before our memory goes; nobody may be using it.
+  void move_out_escaped() noexcept;
+  bool has_moved_in() const { return !moved_in_.empty(); }
   // Somebody may have given other memory to what lives outside: before a replay it comes back to where tasks
   // write.
   void take_back_escaped();

@@ -7,6 +7,7 @@
 #include "nimble/engine/candidates.h"
 #include "nimble/engine/effects.h"
 #include "nimble/engine/time_in_turn.h"
+#include "nimble/torch/record_error.h"
 
 namespace nimble {
 namespace {
@@ -32,7 +33,10 @@ std::unique_ptr<Executable> bind_alone(std::unique_ptr<Executable> chosen, std::
   };
   try {
     return bind(chosen.get()).executable;
-  } catch (const c10::OutOfMemoryError&) {
+  } catch (const RecordError&) {
+    throw;
+  } catch (const std::exception&) {  // no memory, most likely
+    if (!moves_in) return chosen;
     others.clear();
     chosen.reset();
     return bind(nullptr).executable;

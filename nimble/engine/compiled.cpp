@@ -33,7 +33,7 @@ std::shared_ptr<Entry> Compiled::find(const Tensors& inputs, std::int64_t varian
   }
   if (found->holds()) return found;
   const std::lock_guard lock(mutex_);
-  dropped_ = found->signature;
+  if (found->is_planned()) dropped_ = found->signature;
   std::erase(entries_, found);
   return nullptr;
 }
@@ -171,7 +171,7 @@ void Compiled::give_up(Entry& entry, const std::string& why, Host& host, Mode mo
 void Compiled::begin(const std::shared_ptr<Entry>& entry, Recording&& recording, Host& host, Mode mode) {
   constexpr int kAttempts = 3;
   if (recording.program) {
-    entry->adopt(std::move(recording));
+    entry->adopt(std::move(recording), options_);
   } else if (recording.may_pass && entry->attempts < kAttempts && mode == Mode::kCall) {
     const std::lock_guard lock(mutex_);
     entry->state = Entry::State::kUnsettled;

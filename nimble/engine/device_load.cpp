@@ -12,22 +12,21 @@ constexpr std::int64_t kSmallest = 1 << 12, kLargest = 1 << 21;
 
 }  // namespace
 
-DeviceLoad::DeviceLoad(c10::Device device)
-    : scratch_(at::zeros({kLargest}, at::device(device))), worker_([this] { work(); }) {}
+DeviceLoad::DeviceLoad(c10::Device device) : worker_([this, device] { work(device); }) {}
 
 DeviceLoad::~DeviceLoad() {
   ended_ = true;
   worker_.join();
 }
 
-void DeviceLoad::work() const {
+void DeviceLoad::work(c10::Device device) const {
   const at::NoGradGuard no_grad;
-  const c10::Device device = scratch_.device();
   const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
   const c10::StreamGuard on_stream(stream);
   try {
+    const at::Tensor scratch = at::zeros({kLargest}, at::device(device));
     while (!ended_) {
-      for (std::int64_t size = kSmallest; size <= kLargest; size *= 2) scratch_.narrow(0, 0, size).add_(1);
+      for (std::int64_t size = kSmallest; size <= kLargest; size *= 2) scratch.narrow(0, 0, size).add_(1);
       stream.synchronize();  // no more than this is ever waiting
     }
   } catch (const std::exception&) {

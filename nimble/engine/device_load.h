@@ -1,8 +1,6 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
-#include <c10/core/Stream.h>
 
 #include <atomic>
 #include <thread>
@@ -20,11 +18,10 @@ class DeviceLoad {
   DeviceLoad& operator=(const DeviceLoad&) = delete;
 
  private:
-  void work() const;
+  void work(c10::Device device) const;
 
-  at::Tensor scratch_;
   std::atomic<bool> ended_ = false;
-  std::jthread worker_;  // last: it uses the others
+  std::jthread worker_;  // last: it asks the other
 };
 
 }  // namespace nimble

@@ -6,7 +6,7 @@
 
 namespace nimble {
 
-void Entry::adopt(Recording&& recording) {
+void Entry::adopt(Recording&& recording, const CompileOptions& options) {
   program = std::move(recording.program);
   for (auto& part : recording.parts) parts.push_back({std::move(part)});
   derivative = std::move(recording.derivative);
@@ -18,7 +18,7 @@ void Entry::adopt(Recording&& recording) {
   record_milliseconds = recording.milliseconds;
   for (const Buffer& buffer : program->buffers) {
     if (!buffer.outside.defined()) continue;
-    const bool may_move = buffer.kind == BufferKind::kEscaped && parts.size() == 1;
+    const bool may_move = buffer.kind == BufferKind::kEscaped && parts.size() == 1 && options.share_memory;
     outside.push_back({buffer.outside.unsafeGetTensorImpl(), buffer.outside.storage().unsafeGetStorageImpl(),
                        may_move ? nullptr : buffer.address, buffer.bytes, buffer.outside.requires_grad()});
     if (buffer.kind == BufferKind::kExternal) {

@@ -41,7 +41,7 @@ class Entry {
 
   explicit Entry(Signature signature) : signature(std::move(signature)) {}
 
-  void adopt(Recording&& recording);
+  void adopt(Recording&& recording, const CompileOptions& options);
 
   // Whether the program holds here and now, besides the signature.
   bool holds() const;

@@ -333,6 +333,37 @@ class TestState:
             assert_same(fast.last, x * 2)
         assert fast.stats["replays"] > 0
 
+    @pytest.mark.parametrize("handed_in", [0, 2, 5], ids=["at once", "in the check", "when replayed"])
+    def test_attributes_that_forward_sets_and_is_given_again(self, handed_in):
+        """What a replay left lies in its own memory, where the next one keeps other things until it makes it again."""
+
+        class Cell(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.state = torch.zeros(64)
+
+            def forward(self, x, state):
+                for _ in range(4):
+                    x = (x * 2).sin() + x.cos()
+                self.state = (x + state).tanh() * 1
+                return self.state + 1
+
+        def run(compiler):
+            torch.manual_seed(5)
+            model = Cell()
+            fast = compiler(model)
+            first = torch.randn(64)
+            results = []
+            for number in range(9):
+                state = first if number < handed_in else model.state
+                results.append(fast(torch.randn(64), state).clone())
+            return results, fast
+
+        actual, fast = run(nimble.compile)
+        expected, _ = run(lambda model: model)
+        assert_same(actual, expected)
+        assert fast.stats["replays"] > 0, fast.explain()
+
     @pytest.mark.filterwarnings("ignore::nimble.FallbackWarning")
     def test_a_buffer_that_forward_reads_and_replaces_is_right_replayed_or_not(self):
         class Averages(nn.Module):

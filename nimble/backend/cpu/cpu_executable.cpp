@@ -58,6 +58,8 @@ class CpuExecutable final : public Executable {
     find_results_without_maker();
   }
 
+  ~CpuExecutable() override { bound_.move_out_escaped(); }
+
   Tensors replay(std::span<const at::Tensor> inputs) override {
     refuse_after_fork();
     run(inputs);
@@ -125,11 +127,25 @@ class CpuExecutable final : public Executable {
 
   void run(std::span<const at::Tensor> inputs) {
     bound_.take_back_escaped();
+    Tensors copies;  // until the replay is over
+    if (bound_.has_moved_in()) inputs = copies = outside_arena(inputs);
     point_inputs(bound_, inputs);
     make_results_without_maker();
     random_.begin();
     run_streams();
     random_.end();
+  }
+
+  // The inputs, as copies where they lie in our own memory: what the last replay left outside and somebody
+  // hands in again would be overwritten before it is read.
+  Tensors outside_arena(std::span<const at::Tensor> inputs) const {
+    Tensors elsewhere(inputs.begin(), inputs.end());
+    for (at::Tensor& input : elsewhere) {
+      if (input.numel() == 0 || !arena_->contains(input.const_data_ptr())) continue;
+      const at::NoGradGuard no_grad;
+      input = at::empty_strided(input.sizes(), input.strides(), input.options()).copy_(input);
+    }
+    return elsewhere;
   }
 
   // Where each buffer lies for as long as the executable lives, as far as that is known now.

@@ -18,6 +18,7 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   char* data() const { return data_; }
+  bool contains(const void* pointer) const { return pointer >= data_ && pointer < data_ + size_; }
   std::size_t size() const { return size_; }
 
  private:

@@ -100,6 +100,14 @@ DeviceProgram::DeviceProgram(ExecutionPlan plan, BindOptions options, std::share
 DeviceProgram::~DeviceProgram() {
   try {
     wait_until_idle();
+    const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_.index());
+    // In somebody's capture the copies would be part of it. Then what escaped keeps our memory alive.
+    if (is_captured(stream) || !bound_.has_moved_in()) return;
+    check(cudaDeviceSynchronize(),
+          "cudaDeviceSynchronize");  // somebody may have changed gradients on any stream
+    bound_.move_out_escaped();
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   } catch (const std::exception&) {
     // The device is in error or gone; there is nothing left to wait for.
   }

@@ -21,7 +21,8 @@ void* open(const std::string& name) { return dlopen(name.c_str(), RTLD_NOW | RTL
 void* open_beside(const void* function, const std::string& name) {
   Dl_info found = {};
   if (dladdr(function, &found) == 0) return nullptr;
-  return open(std::filesystem::canonical(found.dli_fname).parent_path() / name);
+  std::error_code nowhere;
+  return open(std::filesystem::canonical(found.dli_fname, nowhere).parent_path() / name);
 }
 
 std::string library_name(const std::string& name) {
@@ -79,13 +80,16 @@ const Nvrtc& compiler() {
 }
 
 // CUDA brings the same compiler a second time, under another name, with its own file of what is built in.
-std::optional<Nvrtc> load_twin() {
+// None where it is not there, or is not what it seems.
+std::optional<Nvrtc> load_twin() try {
   const auto* const function = reinterpret_cast<const void*>(compiler().version);
   const std::string built_in = "libnvrtc-builtins.alt.so." + compiler_version();
   void* const library = open_beside(function, library_name("libnvrtc.alt"));
   if (!library || !open_beside(function, built_in)) return {};
   const Nvrtc twin{library};
   return version_of(twin) == compiler_version() ? std::optional(twin) : std::nullopt;
+} catch (const Error&) {
+  return std::nullopt;
 }
 
 // Of one library, only one thread at a time is in the compiler's front end, and with many cores all wait for

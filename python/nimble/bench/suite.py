@@ -42,8 +42,13 @@ class Suite:
         for cell, following in zip(cells, [*cells[1:], None], strict=True):
             child = child or self.start(cell)
             coming = self.start(following) if following and ahead else None
-            self.run_job(child, cell, self.sharers_of(cell))
-            self.finish_job()
+            try:
+                self.run_job(child, cell, self.sharers_of(cell))
+                self.finish_job()
+            except BaseException:
+                if coming:
+                    coming.end()
+                raise
             child = coming
         for wave in self.waves_of_compilers():
             self.run_compilers(wave)

@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
 from torch.optim import SGD, Adagrad, Adam, Optimizer
 from training.optimizers import CountingSGD
-from training.steps import assert_same_story, copied
+from training.steps import assert_same_story, copied, plain
 from training.workbench import batches, gradients, momentum, small_model, step_of, weights
 
 import nimble
@@ -76,11 +76,12 @@ def test_gradients_outlive_the_compiled_step():
         parameter.grad.zero_()
 
 
+@pytest.mark.parametrize("memory", ["shared", "apart"])
 @pytest.mark.parametrize("size", ["none", "other", "same"])
-def test_gradients_that_were_given_other_memory_are_made_again(size):
+def test_gradients_that_were_given_other_memory_are_made_again(size, memory):
     def story(compiler):
         model = small_model()
-        step = compiler(step_of(model, momentum(model)))
+        step = compiler(step_of(model, momentum(model)), **({} if compiler is plain else {"memory": memory}))
         seen = []
         for number, batch in enumerate(batches(15)):
             seen += [step(*batch), gradients(model)]
