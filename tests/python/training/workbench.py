@@ -38,6 +38,19 @@ def step_of(
     return step
 
 
+def step_without_labels(model: nn.Module, optimizer: Optimizer) -> Callable[[Tensor], Tensor]:
+    """Whatever the model gives shall become zero."""
+
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
 def gradients(model: nn.Module) -> list[Tensor | None]:
     return [None if p.grad is None else p.grad.detach().clone() for p in model.parameters()]
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from branching_models import Branches
 from support import assert_same
+from training.workbench import momentum, step_without_labels
 
 import nimble
 
@@ -17,15 +18,7 @@ def test_a_training_step_with_dropout_goes_on_as_eager_would(tmp_path):
         torch.manual_seed(3)
         layers = torch.nn.Linear(16, 16), torch.nn.Dropout(0.5), torch.nn.Linear(16, 4)
         model = torch.nn.Sequential(*layers).cuda()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-        def step(x):
-            optimizer.zero_grad()
-            loss = model(x).square().mean()
-            loss.backward()
-            optimizer.step()
-            return loss.detach()
-
+        step = step_without_labels(model, momentum(model))
         run = nimble.compile(step) if compiled else step
         for number in range(8):
             run(torch.ones(8, 16, device="cuda") * number)

@@ -9,7 +9,15 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import SGD, Adam
 from training.steps import assert_same_story
-from training.workbench import batches, gradients, small_model, step_of, weights
+from training.workbench import (
+    batches,
+    gradients,
+    momentum,
+    small_model,
+    step_of,
+    step_without_labels,
+    weights,
+)
 
 import nimble
 
@@ -104,26 +112,15 @@ class TestStreams:
             "layer_norms": lambda: nn.LayerNorm(16),
         }[kind]
         data = [torch.randn(4, 8, 16, 16, device="cuda") for _ in range(10)]
-        compiled = []
 
         def story(compiler):
             torch.manual_seed(1)
             model = nn.Sequential(*(layer() for _ in range(4))).cuda()
-            optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-            def step(x):
-                optimizer.zero_grad()
-                loss = model(x).square().mean()
-                loss.backward()
-                optimizer.step()
-                return loss.detach()
-
-            step = compiler(step)
-            compiled.append(step)
+            step = compiler(step_without_labels(model, momentum(model)))
             return [step(x) for x in data], gradients(model), weights(model)
 
-        assert_same_story(story, replays=5)
-        assert compiled[-1].stats["degree_of_concurrency"] >= 4
+        (compiled,) = assert_same_story(story, replays=5).made
+        assert compiled.stats["degree_of_concurrency"] >= 4
 
     @pytest.mark.parametrize(
         ("optimizer_of", "update"),
@@ -141,26 +138,16 @@ class TestStreams:
     def test_weights_are_updated_as_soon_as_their_gradients_are_there(self, optimizer_of, update):
         """Three layers of 64 MiB: the optimizer's lists are cut into stretches, the last layer's first to be done."""
         data = [torch.randn(8, 4096, device="cuda") for _ in range(10)]
-        compiled = []
 
         def story(compiler):
             torch.manual_seed(1)
             model = nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(3))).cuda()
             optimizer = optimizer_of(model.parameters())
-
-            def step(x):
-                optimizer.zero_grad()
-                loss = model(x).square().mean()
-                loss.backward()
-                optimizer.step()
-                return loss.detach()
-
-            step = compiler(step)
-            compiled.append(step)
+            step = compiler(step_without_labels(model, optimizer))
             return [step(x) for x in data], gradients(model), weights(model), optimizer.state_dict()
 
-        assert_same_story(story, replays=5)
-        (part,) = compiled[-1]._document((), {}, eager=False)["parts"]
+        (compiled,) = assert_same_story(story, replays=5).made
+        (part,) = compiled._document((), {}, eager=False)["parts"]
         operators = [task["operator"].removeprefix("aten::").split(".")[0] for task in part["tasks"]]
         assert operators.count(update) >= 3
 
