@@ -68,6 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for a compiler's preparation (120)",
     )
     parser.add_argument(
+        "--side-by-side",
+        type=positive,
+        metavar="N",
+        help="how many compilers prepare at the same time (half as many as there are cores)",
+    )
+    parser.add_argument(
         "--seconds",
         type=positive_seconds,
         metavar="S",
@@ -144,6 +150,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     """WrongInput for names and devices that are not there."""
     device = checked_device(arguments.device or default_device())
     without_compilers = arguments.quick or arguments.exhibits
+    at_once = {"side_by_side": arguments.side_by_side} if arguments.side_by_side else {}
     return Settings(
         workloads=workloads.chosen(arguments.workloads or default_workloads(arguments, device)),
         systems=systems.chosen(arguments.systems or ["no-compilers" if without_compilers else "default"]),
@@ -156,4 +163,5 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         profile=not (arguments.quick or arguments.no_profile),
         deterministic=arguments.deterministic,
         first_batch_only=arguments.quick,
+        **at_once,
     )

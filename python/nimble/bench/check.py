@@ -60,10 +60,13 @@ def compare_losses(actual: list[float], eager: list[list[float]], exact: bool, t
     return "close"
 
 
-def are_close(actual: list[float], expected: list[float], tolerance: float, steps: int = 2) -> bool:
-    """Of the first steps only: small differences grow from step to step."""
+def are_close(
+    actual: list[float], expected: list[float], tolerance: float, growth: float = 5.0, steps: int = 2
+) -> bool:
+    """Of the first steps only: differences grow from step to step, five times as large after the first update of a
+    network whose batch norms see few numbers."""
     pairs = list(zip(actual, expected, strict=True))[:steps]
-    return all(math.isclose(a, e, rel_tol=tolerance) for a, e in pairs)
+    return all(math.isclose(a, e, rel_tol=tolerance * growth**step) for step, (a, e) in enumerate(pairs))
 
 
 def tensors_of(result: object) -> list[torch.Tensor]:

@@ -31,6 +31,8 @@ class Settings:
     dtype_names: tuple[str, ...] = ("fp32",)
     amount: Amount = field(default_factory=Amount)
     prepare_limit: float = 120.0  # seconds for a compiler
+    # How many compilers prepare at the same time, since that is work for the processor.
+    side_by_side: int = field(default_factory=lambda: max(1, (os.cpu_count() or 1) // 2))
     time_limit: float | None = None  # seconds for everything
     profile: bool = True
     deterministic: bool = False
@@ -49,8 +51,3 @@ class Settings:
         if isinstance(cell.workload, Inference):
             return True
         return cell == next(other for other in self.cells() if other.workload is cell.workload)
-
-    @property
-    def side_by_side(self) -> int:
-        """How many compilers prepare at the same time, since that is work for the processor."""
-        return max(1, (os.cpu_count() or 1) // 2)

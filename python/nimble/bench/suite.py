@@ -3,6 +3,7 @@ compilers, which prepare side by side, each in a process of its own, and are tim
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 
@@ -117,7 +118,7 @@ class Suite:
             for cell, system in wave:
                 self.give_up(cell, [system])
             return
-        threads = max(1, self.settings.side_by_side * 2 // len(wave))
+        threads = max(1, (os.cpu_count() or 1) // len(wave))
         children = [Child(self.job(cell, [system]), threads) for cell, system in wave]
         start = time.monotonic()
         for child in children:

@@ -55,6 +55,8 @@ def test_half_precision_may_be_further_off():
 
 def test_losses_are_compared_before_their_differences_grow():
     assert are_close([1.0, 2.0, 9.0], [1.001, 2.0, 4.0], 0.01)
+    assert are_close([1.0, 2.06], [1.0, 2.0], 0.01)
+    assert not are_close([1.03, 2.0], [1.0, 2.0], 0.01)
     assert not are_close([1.0, 2.5], [1.0, 2.0], 0.01)
     assert not are_close([math.nan], [1.0], 0.5)
 
