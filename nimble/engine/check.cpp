@@ -76,7 +76,8 @@ class PartCheck {
     if (part_.choice.executable) return part_.rewriting.follow_weights(*part_.choice.executable);
     Rewriting rewriting{.program = part_.program};
     if (entry_.rewrites_dropped.empty()) {
-      rewriting = rewrite(part_.program, inputs, options, entry_.trains(), entry_.known_outside);
+      rewriting = rewrite(part_.program, inputs, options, entry_.trains(),
+                          /*precise=*/!entry_.without_tf32.empty(), entry_.known_outside);
     }
     Choice choice = choose_schedule(rewriting.program, inputs, before_, options,
                                     /*owns_escaped=*/entry_.parts.size() == 1);

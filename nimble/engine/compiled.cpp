@@ -249,10 +249,16 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
     ++entry->replays;
     entry->state = Entry::State::kReady;
   } else if (entry->is_rewritten()) {
-    // The recorded program gets its check next.
-    host.log("[nimble::check] rewrites dropped: " + result.failure);
+    // Another program gets its check next: one that is rewritten more carefully, or the recorded one.
+    const bool once_more = !result.refused && entry->could_be_more_precise();
+    host.log(std::string("[nimble::check] ") +
+             (once_more ? "rewritten once more without TF32: " : "rewrites dropped: ") + result.failure);
     const std::lock_guard lock(mutex_);
-    entry->drop_rewrites(result.failure);
+    if (once_more) {
+      entry->rewrite_without_tf32(result.failure);
+    } else {
+      entry->drop_rewrites(result.failure);
+    }
     entry->state = Entry::State::kRecorded;
   } else if (result.refused) {
     give_up(*entry, result.failure, host, mode, false);

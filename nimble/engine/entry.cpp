@@ -74,13 +74,30 @@ bool Entry::trains() const {
 }
 
 bool Entry::is_rewritten() const {
-  return std::any_of(parts.begin(), parts.end(), [](const Part& part) {
-    return part.rewriting.program && part.rewriting.program != part.program;
-  });
+  // It may have failed on the way: other kernels need other memory, or are not there.
+  const bool once_more = !without_tf32.empty() && rewrites_dropped.empty();
+  return once_more || std::any_of(parts.begin(), parts.end(), [](const Part& part) {
+           return part.rewriting.program && part.rewriting.program != part.program;
+         });
+}
+
+bool Entry::could_be_more_precise() const {
+  return without_tf32.empty() && std::any_of(parts.begin(), parts.end(), [](const Part& part) {
+           return nimble::could_be_more_precise(part.rewriting, *part.program);
+         });
+}
+
+void Entry::rewrite_without_tf32(const std::string& why) {
+  without_tf32 = why;
+  forget_schedules();
 }
 
 void Entry::drop_rewrites(const std::string& why) {
   rewrites_dropped = why;
+  forget_schedules();
+}
+
+void Entry::forget_schedules() {
   for (Part& part : parts) {
     part.rewriting = {};
     part.choice = {};

@@ -62,8 +62,15 @@ class Entry {
   // The parts change tensors outside, or belong to a backward pass.
   bool trains() const;
 
-  // Goes back to the recorded program, because results of the rewritten one are too far from eager's.
+  // Or was to be once more, which failed.
   bool is_rewritten() const;
+
+  // Results of the rewritten program are too far from eager's: it is to be rewritten once more, so that no
+  // convolution is rounded to TF32, which eager's kernels need not do where it is allowed.
+  bool could_be_more_precise() const;
+  void rewrite_without_tf32(const std::string& why);
+
+  // Or goes back to the recorded program.
   void drop_rewrites(const std::string& why);
 
   bool is_planned() const { return !parts.empty() && parts.back().choice.executable; }
@@ -90,9 +97,10 @@ class Entry {
   };
   std::vector<OutsideTensor> outside;
   std::set<const c10::StorageImpl*> outside_storages;
-  Tensors known_outside;         // parameters and buffers of the modules that ran
-  std::string rewrites_dropped;  // why the rewrites were dropped; changed under the lock of the cache
-  std::string reason;            // why it runs eagerly; changed under the lock of the cache
+  Tensors known_outside;  // parameters and buffers of the modules that ran
+  // Changed under the lock of the cache: why rewrites may not round to TF32, and why they were dropped.
+  std::string without_tf32, rewrites_dropped;
+  std::string reason;  // why it runs eagerly; changed under the lock of the cache
   std::mutex replaying;
   std::atomic<std::uint64_t> replays = 0;
   int attempts = 1;    // at a recording that can be replayed
@@ -101,6 +109,7 @@ class Entry {
 
  private:
   void prepare_backward();
+  void forget_schedules();
 
   std::atomic<bool> lent_ = false;
 };

@@ -8,8 +8,8 @@
 #include "nimble/backend/executable.h"
 #include "nimble/core/schedule.h"
 #include "nimble/engine/time_in_turn.h"
+#include "nimble/torch/rewrites/convolution_settings.h"
 #include "nimble/torch/rewrites/record_anew.h"
-#include "nimble/torch/rewrites/unsearched_convolution.h"
 
 namespace nimble {
 namespace {

@@ -42,11 +42,15 @@ Object notes_of(const Program& program) {
 }
 
 // What the rewrites made of the parts, and which of them did not stay.
-void add_rewrites(Object& notes, const std::vector<Part>& parts) {
+void add_rewrites(Object& notes, const Entry& entry) {
   const auto add = [&](const char* what, const std::string& subject, const std::string& how) {
     notes.push_back({{"what", what}, {"subject", subject}, {"how", how}, {"where", ""}, {"module", ""}});
   };
-  for (const Part& part : parts) {
+  constexpr const char* kProgram = "the program";
+  if (!entry.without_tf32.empty())
+    add("rewritten", kProgram, "once more without TF32: " + entry.without_tf32);
+  if (!entry.rewrites_dropped.empty()) add("not rewritten", kProgram, entry.rewrites_dropped);
+  for (const Part& part : entry.parts) {
     for (const RewriteReport& report : part.rewriting.reports) {
       if (report.dropped.empty()) {
         for (const std::string& site : report.sites) add("rewritten", site, report.name);
@@ -59,7 +63,7 @@ void add_rewrites(Object& notes, const std::vector<Part>& parts) {
 
 Object describe(const Entry& entry) {
   Object notes = entry.program ? notes_of(*entry.program) : Object::array();
-  add_rewrites(notes, entry.parts);
+  add_rewrites(notes, entry);
   Object object{{"signature", entry.signature.to_string()},
                 {"state", state_of(entry)},
                 {"reason", entry.reason},

@@ -1,10 +1,13 @@
 #include "nimble/engine/rewriting.h"
 
+#include <algorithm>
 #include <chrono>
 #include <unordered_set>
 
 #include "nimble/engine/measure_alone.h"
 #include "nimble/engine/times_on_disk.h"
+#include "nimble/torch/rewrites/all.h"
+#include "nimble/torch/rewrites/convolution_settings.h"
 #include "nimble/torch/rewrites/registry.h"
 
 namespace nimble {
@@ -54,12 +57,13 @@ void Rewriting::follow_weights(Executable& executable) {
 }
 
 Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,
-                  const CompileOptions& options, bool trains, std::span<const at::Tensor> outside) {
+                  const CompileOptions& options, bool trains, bool precise,
+                  std::span<const at::Tensor> outside) {
   Rewriting rewriting{.program = program};
   const auto rewrites = rewrites_named(options.rewrites);
   if (rewrites.empty()) return rewriting;
   const auto start = Clock::now();
-  RewriteContext context{.device = program->device()};
+  RewriteContext context{.device = program->device(), .precise = precise};
   constexpr double kForEach = 12;  // times the time to tune the schedule of the whole
   context.measure_seconds = kForEach * options.tune_seconds;
   if (options.tune_seconds > 0) {
@@ -78,6 +82,13 @@ Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const
   if (options.tune_seconds > 0) keep_the_faster(rewriting, program, inputs, options.tune_seconds);
   rewriting.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   return rewriting;
+}
+
+bool could_be_more_precise(const Rewriting& rewriting, const Program& recorded) {
+  const bool takes_fast_calls = std::ranges::any_of(rewriting.reports, [](const RewriteReport& report) {
+    return report.name == kFuseConvolution.name && report.dropped.empty();
+  });
+  return takes_fast_calls && std::ranges::any_of(recorded.tasks, may_round_to_tf32);
 }
 
 }  // namespace nimble

@@ -30,8 +30,12 @@ struct Rewriting {
 // backward pass, so that only rewrites which hold for training are applied. Where the recorded program
 // measures faster, it stays. Replays both on `inputs`; whoever calls restores what that changes outside.
 // `outside` are tensors known to live outside, among which are the counters by which batch norms tell that
-// their statistics changed.
+// their statistics changed. `precise`: see RewriteContext.
 Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,
-                  const CompileOptions& options, bool trains, std::span<const at::Tensor> outside);
+                  const CompileOptions& options, bool trains, bool precise,
+                  std::span<const at::Tensor> outside);
+
+// Whether convolutions may have been rounded to TF32, and would not be by a precise rewriting of `recorded`.
+bool could_be_more_precise(const Rewriting& rewriting, const Program& recorded);
 
 }  // namespace nimble

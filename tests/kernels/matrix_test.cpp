@@ -185,6 +185,9 @@ TEST(MatrixTest, LargerFilters) {
            .channels = 7,
            .larger = {.size = {5, 3}, .stride = {2, 1}, .padding = {2, 0}}});
   }
+  check({.x = images({1, 3, 11, 9}),  // what a network begins with
+         .channels = 8,
+         .larger = {.size = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}});
   check({.x = images({1, 32, 9, 9}), .channels = 8, .larger = {.size = {1, 7}, .padding = {0, 3}}});
   check({.x = images({1, 32, 9, 9}), .channels = 8, .larger = {.size = {7, 1}, .padding = {3, 0}}});
   check({.x = images({1, 16, 9, 9}),

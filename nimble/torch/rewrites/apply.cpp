@@ -36,7 +36,8 @@ void compile_what_may_be_measured(const Rewrite& rewrite, const Program& program
       if (known.insert(describe_tasks({&task, 1})).second) tasks.push_back(task);
     }
   };
-  const Rewritten unmeasured = rewrite.apply(program, {.device = context.device, .consider = consider});
+  const Rewritten unmeasured =
+      rewrite.apply(program, {.device = context.device, .precise = context.precise, .consider = consider});
   consider(unmeasured.program.tasks);
   compile_kernels_ahead(tasks, context.device);
 }

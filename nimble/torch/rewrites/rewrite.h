@@ -26,6 +26,9 @@ class KnownTimes {
 // What a rewrite may ask while it works.
 struct RewriteContext {
   c10::Device device = c10::kCPU;
+  // Convolutions in float32 may not be rounded to TF32, although the settings allow it: eager's own kernels
+  // did not.
+  bool precise = false;
   // How long these tasks take on this machine, run alone, one after the other; what they read from other
   // tasks is made up. Empty where nothing shall be measured: see faster_of.
   std::function<Nanoseconds(std::span<const Buffer> buffers, std::span<const Task> tasks)> measure = {};

@@ -4,6 +4,10 @@
 #include <ATen/native/ConvUtils.h>
 #include <torch/library.h>
 
+#include <array>
+
+#include "nimble/torch/operator_facts.h"
+
 namespace nimble {
 namespace {
 
@@ -22,26 +26,54 @@ at::Tensor unrun_convolution(const at::Tensor& input, const at::Tensor& weight,
   return at::empty(sizes, input.options().memory_format(format)).zero_();
 }
 
+// Which kernel it is told to take says nothing about the form.
+at::Tensor unrun_told_convolution(const at::Tensor& input, const at::Tensor& weight,
+                                  const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
+                                  at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                                  at::IntArrayRef output_padding, std::int64_t groups, bool, bool, bool,
+                                  bool) {
+  return unrun_convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding,
+                           groups);
+}
+
 TORCH_LIBRARY_FRAGMENT(nimble, library) {
   library.def(
       "unrun_convolution(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] "
-      "dilation, "
-      "bool transposed, int[] output_padding, int groups) -> Tensor");
+      "dilation, bool transposed, int[] output_padding, int groups) -> Tensor");
+  library.def(
+      "unrun_convolution.told(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] "
+      "dilation, bool transposed, int[] output_padding, int groups, bool benchmark, bool deterministic, bool "
+      "cudnn_enabled, bool allow_tf32) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(nimble, CUDA, library) { library.impl("unrun_convolution", unrun_convolution); }
+TORCH_LIBRARY_IMPL(nimble, CUDA, library) {
+  library.impl("unrun_convolution", unrun_convolution);
+  library.impl("unrun_convolution.told", unrun_told_convolution);
+}
 
-const c10::OperatorHandle& convolution() {
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
-  return op;
-}
-const c10::OperatorHandle& stand_in() {
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("nimble::unrun_convolution", "");
-  return op;
+struct StandIn {
+  c10::OperatorHandle op, stands_in;
+};
+const std::array<StandIn, 2>& stand_ins() {
+  static const std::array<StandIn, 2> pairs = {
+      {{find_operator("aten::convolution"), find_operator("nimble::unrun_convolution")},
+       {find_operator("aten::_convolution"), find_operator("nimble::unrun_convolution", "told")}}};
+  return pairs;
 }
 
 }  // namespace
 
-c10::OperatorHandle unrun(const c10::OperatorHandle& op) { return op == convolution() ? stand_in() : op; }
-c10::OperatorHandle run_again(const c10::OperatorHandle& op) { return op == stand_in() ? convolution() : op; }
+c10::OperatorHandle unrun(const c10::OperatorHandle& op) {
+  for (const StandIn& pair : stand_ins()) {
+    if (op == pair.op) return pair.stands_in;
+  }
+  return op;
+}
+
+c10::OperatorHandle run_again(const c10::OperatorHandle& op) {
+  for (const StandIn& pair : stand_ins()) {
+    if (op == pair.stands_in) return pair.op;
+  }
+  return op;
+}
 
 }  // namespace nimble

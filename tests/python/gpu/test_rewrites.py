@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from nimble.bench.workloads import make
@@ -112,6 +114,61 @@ def test_without_tf32_no_product_is_made_with_it():
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         fast = nimble.compile(model, strict=True, rewrites="default").prepare(x)
         assert "matrix_convolution" not in fast.explain()
+
+
+class KeepsPrecision(torch.nn.Module):
+    """One of each kind of convolution. Eager does them without TF32, although it is allowed where this is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 64, 3, 2, 1)
+        self.one = torch.nn.Conv2d(64, 64, 1)
+        self.three = torch.nn.Conv2d(64, 64, 3, 1, 1)
+        self.grouped = torch.nn.Conv2d(64, 64, 3, 1, 1, groups=4)
+        self.depthwise = torch.nn.Conv2d(64, 64, 3, 1, 1, groups=64)
+        self.last = torch.nn.Conv2d(64, 32, 1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            x = self.stem(x).relu()
+            x = (self.three(torch.nn.functional.silu(self.one(x))) + x).relu()
+            return self.last(self.depthwise(self.grouped(x)).relu())
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_what_eager_computes_without_tf32_is_rewritten_without_it(memory_format):
+    model = KeepsPrecision().cuda().eval()
+    x = torch.randn(2, 3, 64, 64, device="cuda").to(memory_format=memory_format)
+    fast = nimble.compile(model, strict=True, rewrites="default", tolerance=2e-5, tune=0).prepare(x)
+    explained = fast.explain()
+    assert re.search(r"once more without TF32: result 0 differs from eager's", explained), explained
+    assert "dropped" not in explained
+    document = fast._nimble._document((), {})
+    [part] = document["parts"]
+    operators = {task["operator"] for task in part["tasks"]}
+    assert {"nimble::matrix_convolution", "aten::_convolution"} <= operators
+    assert not operators & {
+        "aten::convolution",
+        "aten::cudnn_convolution_relu",
+        "aten::cudnn_convolution_add_relu",
+        "nimble::pointwise_convolution",
+        "nimble::fused_convolution",
+    }
+    [signature] = document["signatures"]
+    assert any("without TF32" in note["how"] for note in signature["notes"])
+    x = torch.randn_like(x)
+    result = replay(fast, x)
+    assert error(result, model.double()(x.double())) < 2e-5
+
+
+def test_rewrites_of_efficientnet_stay_where_eager_searches_for_its_kernels():
+    """The search finds kernels that do not use TF32."""
+    model, x = on_gpu("efficientnet_b0", torch.float32)
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
+        fast = nimble.compile(model, strict=True, rewrites="default").prepare(x)
+        plain = nimble.compile(model, strict=True, rewrites="none").prepare(x)
+        assert fast.stats["tasks"] < 0.75 * plain.stats["tasks"], fast.explain()
+        assert_no_worse_than_eager(model, fast, torch.randn_like(x))
 
 
 def test_weights_changed_in_place_are_folded_and_packed_again():

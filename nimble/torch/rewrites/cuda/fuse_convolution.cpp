@@ -9,6 +9,9 @@
 // its graphs, or as PyTorch calls it), a matrix product (cuBLASLt's for a filter of one pixel, our own for
 // any), our own kernel for one filter to a channel, or a plain convolution followed by one generated kernel
 // for all that is pointwise.
+//
+// Where float32 may not be rounded to TF32, only kernels of our own, which multiply it in parts, and plain
+// convolutions that are told so are left, and every other convolution is told so too.
 
 #include <ATen/ATen.h>
 
@@ -21,6 +24,7 @@
 #include "nimble/kernels/expression.h"
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
+#include "nimble/torch/rewrites/convolution_settings.h"
 #include "nimble/torch/rewrites/cuda/sites.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
@@ -76,8 +80,9 @@ class Fuse {
         edit_.drop(activation);
       }
     }
+    std::reverse(sites_.begin(), sites_.end());
+    if (context_.precise) keep_precision_elsewhere();
     Rewritten result{.program = {}, .sites = std::move(sites_)};
-    std::reverse(result.sites.begin(), result.sites.end());
     result.program = std::move(edit_).finish();
     return result;
   }
@@ -184,6 +189,22 @@ class Fuse {
     return chooser_.faster_of(edit_.buffers(), ours_and_as_it_is);
   }
 
+  // Also convolutions that are no site, and those that are fastest as they were.
+  void keep_precision_elsewhere() {
+    for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) {
+      const TaskId id{i};
+      if (edit_.touches(id) || !may_round_to_tf32(program_.task(id))) continue;
+      Task task = allowed(program_.task(id));
+      edit_.replace(id, task.op, std::move(task.arguments), std::move(task.results));
+      sites_.push_back(task_name(program_, id) + ": without TF32");
+    }
+  }
+
+  // A task of the program, as precise as it has to be.
+  Task allowed(const Task& task) const {
+    return context_.precise && may_round_to_tf32(task) ? without_tf32(task) : task;
+  }
+
   // The tasks as they are, to measure against.
   Way as_it_is(const Site& site) const {
     Way way{.name = "as it was", .prepare = {}, .calls = {}};
@@ -193,23 +214,26 @@ class Fuse {
     ids.insert(ids.end(), site.between.begin(), site.between.end());
     if (site.last != site.first) ids.push_back(site.last);
     for (const TaskId id : ids) {
-      const Task& task = program_.task(id);
-      way.calls.push_back({task.op, task.arguments, task.results});
+      Task task = allowed(program_.task(id));
+      way.calls.push_back({task.op, std::move(task.arguments), std::move(task.results)});
     }
     return way;
   }
 
   // The first is what is taken where nothing is measured.
   std::vector<Way> ways_of(const Site& site) {
+    if (site.convolution.is_depthwise()) return {depthwise(site)};
+    const bool is_float32 = site.convolution.x.dtype == at::kFloat;
+    return context_.precise && is_float32 ? precise_ways_of(site) : all_ways_of(site);
+  }
+
+  std::vector<Way> all_ways_of(const Site& site) {
     const ImageConvolution& c = site.convolution;
-    if (c.is_depthwise()) return {depthwise(site)};
     std::vector<Way> ways;
-    const bool has_epilogue = c.bias || site.added || site.after != "none";
     const bool is_product = c.is_matrix_product() && is_channels_last(c.x);
     constexpr std::int64_t kFewChannels = 16;  // to a pixel: tensor cores would multiply zeros
-    const bool by_tensor_cores = context_.chooses() && c.groups == 1 &&
-                                 (is_product || c.x.sizes[1] >= kFewChannels) && is_channels_last(c.x) &&
-                                 is_channels_last(c.weight) && may_use_tensor_cores(c.x.dtype);
+    const bool by_tensor_cores = context_.chooses() && (is_product || c.x.sizes[1] >= kFewChannels) &&
+                                 is_channels_last(c.x) && fits_tensor_cores(c);
     // Of a product with a sum, our own kernels were faster than cuDNN's for all shapes of the networks that
     // are benchmarked, and cuDNN takes more than a second before the first.
     const bool never_wins = is_product && by_tensor_cores && site.added;
@@ -221,21 +245,60 @@ class Fuse {
         ways.push_back(matrix_product("nimble::pointwise_convolution", site, n));
       }
     }
-    if (by_tensor_cores) {
-      constexpr std::int64_t kTiles = 2;  // each is a kernel to compile, and the others seldom win
-      for (std::int64_t n = 0; n < kTiles; ++n) {
-        ways.push_back(matrix_product("nimble::matrix_convolution", site, n));
-      }
-    }
+    if (by_tensor_cores) add_tiles(ways, site);
     // Each costs time to measure, and these seldom win then.
     const bool several = is_product && ways.size() > 2;
-    if (has_epilogue && !several) ways.push_back(convolution_and_pointwise(site));
+    if (has_epilogue(site) && !several) ways.push_back(convolution_and_pointwise(site));
     // ATen has cuDNN's kernels with a relu, which need no plans of our own.
-    if (has_epilogue && !several && site.after != "relu" && context_.measure && has_cudnn_graphs()) {
+    if (has_epilogue(site) && !several && site.after != "relu" && context_.measure && has_cudnn_graphs()) {
       constexpr std::int64_t kProposals = 2;
       for (std::int64_t n = 0; n < kProposals; ++n) ways.push_back(cudnn_graph(site, n));
     }
     return ways;
+  }
+
+  // Those that round float32 no more than float32 does. Without TF32 other libraries' kernels use no tensor
+  // cores, so ours are worth looking at even for few channels.
+  std::vector<Way> precise_ways_of(const Site& site) {
+    const ImageConvolution& c = site.convolution;
+    std::vector<Way> ways;
+    const bool usually_wins = c.is_matrix_product() && is_channels_last(c.x);
+    if (fits_tensor_cores(c) && (context_.chooses() || usually_wins)) add_tiles(ways, site);
+    if (has_epilogue(site)) ways.push_back(convolution_and_pointwise(site));
+    return ways;
+  }
+
+  static bool has_epilogue(const Site& site) {
+    return site.convolution.bias || site.added || site.after != "none";
+  }
+
+  // Whether our kernel by tensor cores may be asked, and knows such filters.
+  static bool fits_tensor_cores(const ImageConvolution& c) {
+    return c.groups == 1 && is_channels_last(c.weight) && may_use_tensor_cores(c.x.dtype);
+  }
+
+  void add_tiles(std::vector<Way>& ways, const Site& site) {
+    constexpr std::int64_t kTiles = 2;  // each is a kernel to compile, and the others seldom win
+    for (std::int64_t n = 0; n < (context_.chooses() ? kTiles : 1); ++n) ways.push_back(tile(site, n));
+  }
+
+  // Our kernel wants the channels of a pixel beside each other. Those of the user's own images seldom are; a
+  // convolution of cuDNN's would turn them too.
+  Way tile(Site site, std::int64_t number) {
+    static const auto clone = find_operator("aten::clone");
+    const TensorRef image = site.convolution.x;
+    const bool turns = !is_channels_last(image);
+    if (turns) {
+      TensorRef& x = site.convolution.x;
+      x = edit_.new_tensor(image.sizes, image.dtype, program_.buffer(image.buffer).device);
+      x.strides = channels_last_strides(image.sizes);
+    }
+    Way way = matrix_product("nimble::matrix_convolution", site, number);
+    if (turns) {
+      way.calls.insert(way.calls.begin(),
+                       {clone, {image, c10::IValue(at::MemoryFormat::ChannelsLast)}, {site.convolution.x}});
+    }
+    return way;
   }
 
   Way depthwise(const Site& site) {
@@ -317,12 +380,11 @@ class Fuse {
   Way convolution_and_pointwise(const Site& site) {
     static const auto op = find_operator("nimble::pointwise");
     using namespace kernels;
-    const Task& convolution = program_.task(site.first);
+    Task convolution = allowed(program_.task(site.first));
     const TensorRef& shape = first_result(convolution);
     TensorRef bare = edit_.new_tensor(shape.sizes, shape.dtype, program_.buffer(shape.buffer).device);
     bare.strides = shape.strides;
-    std::vector<Operand> arguments = convolution.arguments;
-    arguments[2] = c10::IValue();  // no bias
+    convolution.arguments[2] = c10::IValue();  // no bias
     Expression expression{.inputs = 1, .steps = {}, .results = {}};
     TensorRefList inputs{.refs = {bare}};
     Value value = input(0);
@@ -346,7 +408,7 @@ class Fuse {
     expression.results = {value};
     return {.name = "convolution and pointwise",
             .prepare = {},
-            .calls = {{convolution.op, std::move(arguments), {bare}},
+            .calls = {{convolution.op, std::move(convolution.arguments), {bare}},
                       {op, {inputs, c10::IValue(to_string(expression))}, {list_of(result_of(site))}}}};
   }
 

@@ -13,7 +13,7 @@ struct Forced {
 // `function`, recorded on the CPU and rewritten as a GPU's program would be: there our operators are made of
 // ATen's, so that what a rewrite does to a program can be seen, and run, anywhere.
 inline Forced forced(const Function& function, const Tensors& inputs, const Rewrite& tested,
-                     const std::vector<const Rewrite*>& before = {}) {
+                     const std::vector<const Rewrite*>& before = {}, const RewriteContext& context = {}) {
   Program program = record(inputs, function);
   Forced result;
   std::vector<const Rewrite*> all = {&kOutOfPlace, &kCommonSubexpressions};
@@ -21,7 +21,7 @@ inline Forced forced(const Function& function, const Tensors& inputs, const Rewr
   all.push_back(&tested);
   all.push_back(&kWeightsOnce);
   for (const Rewrite* rewrite : all) {
-    Rewritten rewritten = rewrite->apply(program, {});
+    Rewritten rewritten = rewrite->apply(program, context);
     if (rewrite == &tested) result.sites = rewritten.sites;
     if (rewritten.sites.empty()) continue;
     check_program(rewritten.program, program, rewrite->name);

@@ -1,0 +1,53 @@
+#include "nimble/engine/rewriting.h"
+
+#include <gtest/gtest.h>
+#include "../torch/recorded.h"
+
+namespace nimble {
+namespace {
+
+// A convolution in this type, and what is said of rewrites of it.
+struct Made {
+  Program program;
+  Rewriting rewriting;
+};
+Made made(at::ScalarType type, std::vector<RewriteReport> reports) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor weight = at::ones({4, 3, 3, 3}, type);
+  Made made{.program = record({at::ones({1, 3, 5, 5}, type)},
+                              [&](const Tensors& in) -> Tensors { return {at::conv2d(in[0], weight)}; }),
+            .rewriting = {}};
+  made.rewriting.reports = std::move(reports);
+  return made;
+}
+
+bool could_be_more_precise(const Made& made) { return could_be_more_precise(made.rewriting, made.program); }
+
+const RewriteReport kFused{.name = "fuse_convolution", .sites = {"convolution#0"}},
+    kDropped{.name = "fuse_convolution", .sites = {"convolution#0"}, .dropped = "it was slower"},
+    kOther{.name = "pooling", .sites = {"max_pool2d#1"}};
+
+TEST(Rewriting, CouldBeMorePreciseWhereConvolutionsInSinglePrecisionWereFused) {
+  EXPECT_TRUE(could_be_more_precise(made(at::kFloat, {kOther, kFused})));
+  EXPECT_FALSE(could_be_more_precise(made(at::kBFloat16, {kFused})));
+}
+
+TEST(Rewriting, CouldNotWhereTheyWereNot) {
+  EXPECT_FALSE(could_be_more_precise(made(at::kFloat, {})));
+  EXPECT_FALSE(could_be_more_precise(made(at::kFloat, {kOther})));
+  EXPECT_FALSE(could_be_more_precise(made(at::kFloat, {kDropped})));
+}
+
+TEST(Rewriting, CouldNotWhereTheSettingsForbidTF32) {
+  struct Disallow {
+    bool before = at::globalContext().allowTF32CuDNN(at::Float32Op::CONV);
+    Disallow() { at::globalContext().setAllowTF32CuDNN(false); }
+    ~Disallow() { at::globalContext().setAllowTF32CuDNN(before); }
+  };
+  const Made fused = made(at::kFloat, {kFused});
+  const Disallow disallow;
+  EXPECT_FALSE(could_be_more_precise(fused));
+}
+
+}  // namespace
+}  // namespace nimble
