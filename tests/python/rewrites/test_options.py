@@ -73,6 +73,9 @@ def test_results_beyond_the_tolerance_drop_the_rewrites():
         fast.explain(),
     )
     assert fast.stats["replays"] == 1
+    [signature] = fast._nimble._document((), {})["signatures"]
+    [note] = [note for note in signature["notes"] if note["what"] == "not rewritten"]
+    assert note["how"].startswith("result 0 differs from eager's")
 
 
 def test_training_is_not_rewritten():

@@ -89,6 +89,8 @@ def test_matrix_convolution_behind_a_depthwise_one(dtype, channels, side, size, 
 @pytest.mark.parametrize(
     "inner,out,side,size,stride",
     [
+        (3, 32, 224, (3, 3), 2),
+        (3, 64, 64, (7, 7), 2),
         (16, 24, 9, (3, 3), 1),
         (128, 160, 17, (1, 7), 1),
         (128, 160, 17, (7, 1), 1),
