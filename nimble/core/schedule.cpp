@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "nimble/core/error.h"
+#include "nimble/core/memory_waits.h"
 #include "nimble/core/minimum_equivalent_graph.h"
 
 namespace nimble {
@@ -84,7 +85,8 @@ Schedule plan(const TaskGraph& graph, std::span<const BufferSpec> buffers, Strea
                                                       : bounded_streams(reduced, limit.count);
   Schedule schedule = make_schedule(reduced, streams);
   schedule.memory = plan_memory(buffers, happens_before_graph(graph, schedule), schedule.launch_order);
-  return schedule;
+  // Maximum concurrency is to order nothing that the graph does not order.
+  return limit.count > 1 ? with_waits_for_memory(graph, buffers, std::move(schedule)) : schedule;
 }
 
 }  // namespace nimble

@@ -59,8 +59,9 @@ struct StreamLimit {
 };
 
 // The whole way from a task graph to a schedule with memory: minimum equivalent graph, streams, syncs,
-// offsets. The same input gives the same schedule, always and everywhere. Milliseconds for 2,000 tasks, a
-// second for 100,000 (docs/planner.md). Throws InvalidInput for buffers that plan_memory refuses.
+// offsets; on a limited number of streams also waits for memory's sake (memory_waits.h). The same input gives
+// the same schedule, always and everywhere. Milliseconds for 2,000 tasks, a second for 100,000
+// (docs/planner.md). Throws InvalidInput for buffers that plan_memory refuses.
 Schedule plan(const TaskGraph& graph, std::span<const BufferSpec> buffers, StreamLimit limit = {});
 
 }  // namespace nimble

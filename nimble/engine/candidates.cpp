@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "nimble/core/memory_waits.h"
 #include "nimble/core/verify.h"
 #include "nimble/torch/dependencies.h"
 
@@ -45,6 +46,7 @@ Candidate CandidateMaker::bind(Schedule schedule, const Executable* same_program
 Candidate CandidateMaker::bind_for_good(Schedule schedule, const Executable* same_program) const {
   const MemoryDemand memory = memory_demand_with_escaped(*program_, backend_.alignment(), schedule);
   schedule.memory = plan_memory(memory.specs, happens_before_graph(graph_, schedule), schedule.launch_order);
+  schedule = with_waits_for_memory(graph_, memory.specs, std::move(schedule));
   verify_or_throw(graph_, memory.specs, schedule);
   return bind(std::move(schedule), memory, same_program, nullptr);
 }

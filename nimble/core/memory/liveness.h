@@ -46,14 +46,18 @@ class Liveness {
   // By buffer: the most bytes live together at any time of its life, when the tasks run one after the other.
   std::vector<std::uint64_t> most_bytes_beside() const;
 
+  // By position: what is live when the tasks run one after the other.
+  std::vector<std::uint64_t> bytes_live() const;
+
   // The most at any time: no plan on one stream needs less.
   std::uint64_t most_bytes_live() const;
 
- private:
-  void find_extreme_uses(std::span<const BufferSpec> buffers, const std::vector<std::uint32_t>& position);
-  std::vector<std::uint64_t> bytes_live() const;  // by position
+  // The uses that no other use of the buffer comes before, or after. (Of a mirrored one as if it were not.)
   std::span<const TaskId> first_uses(std::uint32_t buffer) const;
   std::span<const TaskId> last_uses(std::uint32_t buffer) const;
+
+ private:
+  void find_extreme_uses(std::span<const BufferSpec> buffers, const std::vector<std::uint32_t>& position);
 
   std::uint32_t end_ = 0;
   bool is_mirrored_ = false;
