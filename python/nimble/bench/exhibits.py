@@ -131,7 +131,9 @@ def ablations(report: dict) -> str:
     rows = []
     for cell, systems in cells_of(report["rows"]).items():
         whole = median(systems.get("nimble"))
-        rows.append([name_of(cell), *(ratio(median(systems.get(name)), whole) for name in variants)])
+        without = [ratio(median(systems.get(name)), whole) for name in variants]
+        if set(without) != {NONE}:  # measured with all parts only
+            rows.append([name_of(cell), *without])
     head = ["network", *variants.values()]
     return "## Without each part: times the whole's time\n\n" + markdown(head, rows)
 
