@@ -27,7 +27,7 @@ class PartCheck {
     try {
       prepare(inputs, options, publish);
       replayed_ = replay();
-      spread_ = measure_spread(part_.program->device(), [&] { return replay(); });
+      spread_ = measure_spread(part_.program->device(), replayed_, [&] { return replay(); });
       if (!part_.rewriting.exact) tolerance_ = tolerance_for(*part_.program, inputs, options.tolerance);
     } catch (const RecordError& error) {
       failure_ = error.what();

@@ -71,7 +71,7 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
     };
     const auto on_one_stream = [&] { return effects_of(safe); };
     const Effects expected = on_one_stream();
-    auto spread = measure_spread(program->device(), on_one_stream);
+    auto spread = measure_spread(program->device(), expected, on_one_stream);
     maker.know_costs(safe.measure_tasks(inputs));
     std::vector<Schedule> schedules;
     for (const StreamLimit limit : std::span(limits).subspan(1)) schedules.push_back(maker.plan(limit));

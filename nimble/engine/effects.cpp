@@ -116,9 +116,10 @@ constexpr int kFirstRuns = 6;
 
 }  // namespace
 
-std::optional<Spread> measure_spread(c10::Device device, const std::function<Effects()>& run) {
+std::optional<Spread> measure_spread(c10::Device device, const Effects& first,
+                                     const std::function<Effects()>& run) {
   if (!device.is_cuda() || at::globalContext().deterministicAlgorithms()) return std::nullopt;
-  Spread spread(run());
+  Spread spread(first);
   widen(spread, kFirstRuns - 1, device, run);
   return spread;
 }

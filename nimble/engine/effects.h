@@ -60,9 +60,11 @@ class Spread {
   double relative_ = 0;            // the widest, relative to the magnitude of its value
 };
 
-// The spread of what `run` does, time after time, alone on the device and beside other work. Only kernels on
-// a GPU vary, and none where PyTorch is told to be deterministic: there is none then.
-std::optional<Spread> measure_spread(c10::Device device, const std::function<Effects()>& run);
+// The spread of what `run` does, time after time, alone on the device and beside other work; `first` is what
+// it did before. Only kernels on a GPU vary, and none where PyTorch is told to be deterministic: there is
+// none then.
+std::optional<Spread> measure_spread(c10::Device device, const Effects& first,
+                                     const std::function<Effects()>& run);
 
 // The difference of two runs that the spread of `run` does not explain, however often that is looked at: a
 // few times do not show what happens now and then (a sum that is rounded otherwise, and once in a thousand
