@@ -2,12 +2,15 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace nimble::kernels {
 
-// A generated kernel and how it is launched: one dimension of blocks, one of threads, pointers as arguments.
+// A generated kernel and how it is launched: one dimension of blocks, one of threads; pointers are its
+// arguments, and numbers that need no kernel of their own.
 struct KernelSource {
   static constexpr const char* kName = "nimble_kernel";  // of the function in every source
 
@@ -18,6 +21,7 @@ struct KernelSource {
   // several of them in one kernel must not be contracted across their borders, or its bits differ from
   // eager's.
   bool contract = false;
+  std::vector<std::int64_t> numbers = {};  // arguments behind the pointers
 };
 
 // Puts a kernel's own lines behind what every kernel can use: element types, vectors, pointwise functions.

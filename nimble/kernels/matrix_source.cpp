@@ -119,7 +119,7 @@ KernelSource matrix_source(const MatrixConvolution& c, std::int64_t candidate) {
       constant("images", c.x.images) + constant("height", c.x.height) + constant("width", c.x.width) +
       constant("out_height", c.out_height) + constant("out_width", c.out_width) +
       constant("channels", c.channels) + constant("inner", inner) + constant("weight_row", c.weight_row) +
-      constant("y_step", c.y_step) + constant("residual_step", c.residual_step) +
+      constant("residual_step", c.residual_first ? c.residual_step : 0) +
       constant("filter_row", c.window.width * inner) + constant("filter_column", inner) +
       constant("has_bias", c.bias_first.has_value()) +
       constant("has_residual", c.residual_first.has_value()) + constant("has_filters", c.has_filters) +
@@ -129,8 +129,11 @@ KernelSource matrix_source(const MatrixConvolution& c, std::int64_t candidate) {
       constant("ahead", ahead_of(c, tile)) + constant("rows_ahead", rows_ahead_of(c, tile)) +
       constant("before_keeps_zero", c.before != "sigmoid") + function("before", c.before) +
       function("between", c.between) + function("after", c.after);
-  return {with_prelude(constants, device::matrix), static_cast<unsigned>(blocks_of(c, tile)),
-          static_cast<unsigned>(32 * tile.warps), true};
+  return {.text = with_prelude(constants, device::matrix),
+          .blocks = static_cast<unsigned>(blocks_of(c, tile)),
+          .threads = static_cast<unsigned>(32 * tile.warps),
+          .contract = true,
+          .numbers = {c.y_step}};
 }
 
 }  // namespace nimble::kernels

@@ -26,6 +26,7 @@ std::string host_program(const kernels::KernelSource& kernel, std::size_t pointe
   for (std::size_t i = 0; i < pointers; ++i) {
     arguments += std::string(i ? ", " : "") + "Any{pointers[" + std::to_string(i) + "]}";
   }
+  for (const std::int64_t number : kernel.numbers) arguments += ", " + std::to_string(number);
   return text + R"(
 struct Any {
   void* pointer;

@@ -223,6 +223,16 @@ TEST(MatrixTest, AResultGoesIntoASliceOfChannels) {
   }
 }
 
+// It is known only later that a result goes there, when the kernel for a result of its own is compiled
+// already.
+TEST(MatrixTest, AResultInASliceTakesNoOtherKernel) {
+  const Product product({.x = images({1, 16, 4, 4}), .channels = 32, .bias = false});
+  MatrixConvolution into_a_slice = *product.convolution;
+  into_a_slice.y_step = into_a_slice.residual_step = 96;
+  into_a_slice.y_first += 32;
+  EXPECT_EQ(matrix_source(into_a_slice, 0).text, matrix_source(*product.convolution, 0).text);
+}
+
 TEST(MatrixTest, SinglePrecisionIsKept) {
   // TF32 has neither this number nor its square.
   constexpr double kNumber = 1.0 + 3.0 / 4096;

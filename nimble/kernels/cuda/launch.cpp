@@ -85,6 +85,7 @@ void launch(const KernelSource& kernel, std::span<void* const> pointers) {
   if (pointers.back() == nullptr) return;
   std::vector<void*> arguments;
   for (void* const& pointer : pointers) arguments.push_back(const_cast<void**>(&pointer));
+  for (const std::int64_t& number : kernel.numbers) arguments.push_back(const_cast<std::int64_t*>(&number));
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;

@@ -10,8 +10,8 @@
 namespace nimble::kernels {
 
 // Launches a kernel on the current stream of the current device, compiling and loading it before its first
-// time there. `pointers` are its arguments, the result last; without memory for that, nothing is done. A
-// kernel must have run once before a capture meets it.
+// time there. `pointers` are its first arguments, the result last; without memory for that, nothing is done.
+// A kernel must have run once before a capture meets it.
 void launch(const KernelSource& kernel, std::span<void* const> pointers);
 
 // The address of a tensor's elements, as an argument; none where it has no memory.

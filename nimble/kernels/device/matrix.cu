@@ -260,7 +260,7 @@ __device__ inline void repair(Sums& sum, const T* x, const T* weight, const T* f
 
 extern "C" __global__ void __launch_bounds__(threads)
     nimble_kernel(const T* x, const T* weight, const T* bias, const T* residual, const T* filters,
-                  const T* filter_bias, T* y) {
+                  const T* filter_bias, T* y, long long y_step) {
   after_earlier_kernels(x, weight, bias, residual, filters, filter_bias, y);
   alignas(16) __shared__ float found[warps][8 * columns][tile_channels + 8];  // 8: no two share a bank
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -281,7 +281,7 @@ extern "C" __global__ void __launch_bounds__(threads)
     const Index channel = first_channel + number % tile_vectors * out_lanes;
     const Index pixel = (group.image * out_height + group.row) * out_width + group.column + slot / 8;
     const bool exists = slot < 8 * columns && group.has(slot / 8) && channel < channels;
-    place[i] = exists ? pixel * y_step + channel : -1;
+    place[i] = exists ? pixel * static_cast<Index>(y_step) + channel : -1;
     if (has_bias && exists) shift[i] = load<out_lanes>(bias + channel);
     if (has_residual && exists) added[i] = load<out_lanes>(residual + pixel * residual_step + channel);
   }
