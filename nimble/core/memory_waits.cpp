@@ -5,8 +5,10 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <vector>
 
+#include "nimble/core/error.h"
 #include "nimble/core/memory/liveness.h"
 #include "nimble/core/simulate.h"
 
@@ -43,7 +45,7 @@ class WaitFinder {
 
   // None where memory is short in so many places that it would take more than a few.
   std::vector<Edge> find() {
-    constexpr std::size_t kLooks = 100;  // at a buffer, on average
+    constexpr std::size_t kLooks = 300;  // at a buffer, on average
     const auto by_last = sorted_by(liveness_, &memory::Lifetime::last);
     auto ends = by_last.begin();
     std::size_t looks = 0;
@@ -79,7 +81,10 @@ class WaitFinder {
     std::uint64_t taken = live_[now] + bytes_of(in_the_way);
     for (const std::uint32_t b : in_the_way) {
       if (taken <= room_) return;
-      if (wait_for(b, made)) taken -= liveness_[b].bytes;
+      if (!wait_for(b, made)) continue;
+      taken -= liveness_[b].bytes;
+      gone_bytes_ -= liveness_[b].bytes;
+      std::erase(gone_, b);  // what is made later mostly comes after this
     }
   }
 
@@ -144,6 +149,15 @@ Schedule with_further_edges(const TaskGraph& graph, std::vector<Edge> edges, con
                        {schedule.stream_of(), schedule.streams.size(), schedule.launch_order});
 }
 
+// None where the costs add up to more than any clock shows.
+std::optional<Simulation> simulated(const TaskGraph& graph, const Schedule& schedule) {
+  try {
+    return simulate(graph, schedule);
+  } catch (const InvalidInput&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 Schedule with_waits_for_memory(const TaskGraph& graph, std::span<const BufferSpec> buffers,
@@ -152,17 +166,21 @@ Schedule with_waits_for_memory(const TaskGraph& graph, std::span<const BufferSpe
     return bytes < schedule.memory.arena_bytes - schedule.memory.arena_bytes / kWorthwhile;
   };
   if (!worthwhile(schedule.memory.lower_bound)) return schedule;
-  const memory::Liveness liveness(buffers, happens_before_graph(graph, schedule), schedule.launch_order);
-  const Simulation before = simulate(graph, schedule);
-  std::vector<Edge> proposed = WaitFinder(liveness, before, schedule.memory.lower_bound).find();
+  const auto before = simulated(graph, schedule);
+  if (!before) return schedule;
+  // Without waits that it has for other buffers' sake: those do not stay.
+  const Schedule bare = with_further_edges(graph, {}, schedule);
+  const memory::Liveness liveness(buffers, happens_before_graph(graph, bare), bare.launch_order);
+  std::vector<Edge> proposed = WaitFinder(liveness, *before, schedule.memory.lower_bound).find();
   if (proposed.empty()) return schedule;
-  Schedule waiting = with_further_edges(graph, std::move(proposed), schedule);
+  Schedule waiting = with_further_edges(graph, std::move(proposed), bare);
   MemoryPlan memory = plan_memory(buffers, happens_before_graph(graph, waiting), waiting.launch_order);
   if (!worthwhile(memory.arena_bytes)) return schedule;
   // Of what was proposed, the plan may have made no use.
-  waiting = with_further_edges(graph, orders_of(memory, liveness), schedule);
+  waiting = with_further_edges(graph, orders_of(memory, liveness), bare);
   waiting.memory = std::move(memory);
-  return simulate(graph, waiting).total <= before.total + before.total / kCheap ? waiting : schedule;
+  const auto after = simulated(graph, waiting);
+  return after && after->total - before->total <= before->total / kCheap ? waiting : schedule;
 }
 
 }  // namespace nimble

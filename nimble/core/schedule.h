@@ -61,7 +61,8 @@ struct StreamLimit {
 // The whole way from a task graph to a schedule with memory: minimum equivalent graph, streams, syncs,
 // offsets; on a limited number of streams also waits for memory's sake (memory_waits.h). The same input gives
 // the same schedule, always and everywhere. Milliseconds for 2,000 tasks, a second for 100,000
-// (docs/planner.md). Throws InvalidInput for buffers that plan_memory refuses.
+// (docs/planner.md); looking for waits may take as long again. Throws InvalidInput for buffers that
+// plan_memory refuses.
 Schedule plan(const TaskGraph& graph, std::span<const BufferSpec> buffers, StreamLimit limit = {});
 
 }  // namespace nimble

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "nimble/core/memory_waits.h"
 #include "nimble/core/verify.h"
 #include "nimble/torch/dependencies.h"
 
@@ -32,8 +31,9 @@ void CandidateMaker::know_costs(std::span<const Nanoseconds> costs) {
 }
 
 Schedule CandidateMaker::plan(StreamLimit limit) const {
-  Schedule schedule = nimble::plan(graph_, memory_.specs, limit);
-  if (!options_.share_memory) schedule.memory = place_apart(memory_.specs);
+  const bool shares = options_.share_memory;
+  Schedule schedule = nimble::plan(graph_, shares ? memory_.specs : std::vector<BufferSpec>(), limit);
+  if (!shares) schedule.memory = place_apart(memory_.specs);
   verify_or_throw(graph_, memory_.specs, schedule);
   return schedule;
 }
@@ -46,7 +46,6 @@ Candidate CandidateMaker::bind(Schedule schedule, const Executable* same_program
 Candidate CandidateMaker::bind_for_good(Schedule schedule, const Executable* same_program) const {
   const MemoryDemand memory = memory_demand_with_escaped(*program_, backend_.alignment(), schedule);
   schedule.memory = plan_memory(memory.specs, happens_before_graph(graph_, schedule), schedule.launch_order);
-  schedule = with_waits_for_memory(graph_, memory.specs, std::move(schedule));
   verify_or_throw(graph_, memory.specs, schedule);
   return bind(std::move(schedule), memory, same_program, nullptr);
 }

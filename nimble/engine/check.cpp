@@ -59,10 +59,12 @@ class PartCheck {
       }
     }
     if (!differs) return "";
+    other_values_ = true;
     return differs->name + " differs from eager's after a replay" +
            (differs->excess.empty() ? "" : ": " + differs->excess);
   }
   bool refused() const { return refused_; }
+  bool has_other_values() const { return other_values_; }
 
   void undo() const { before_.restore(); }
 
@@ -77,7 +79,7 @@ class PartCheck {
     Rewriting rewriting{.program = part_.program};
     if (entry_.rewrites_dropped.empty()) {
       rewriting = rewrite(part_.program, inputs, options, entry_.trains(),
-                          /*precise=*/!entry_.without_tf32.empty(), entry_.known_outside);
+                          /*precise=*/!entry_.why_without_tf32.empty(), entry_.known_outside);
     }
     Choice choice = choose_schedule(rewriting.program, inputs, before_, options,
                                     /*owns_escaped=*/entry_.parts.size() == 1);
@@ -122,7 +124,7 @@ class PartCheck {
   std::optional<Spread> spread_;
   std::optional<Tolerance> tolerance_;
   std::string failure_;
-  bool refused_ = false;
+  bool refused_ = false, other_values_ = false;
 };
 
 }  // namespace
@@ -139,6 +141,7 @@ CheckResult check_against_eager(Entry& entry, const Tensors& inputs, Host& host,
     if (result.failure.empty()) {
       result.failure = checks.back()->failure(results);
       result.refused = checks.back()->refused();
+      result.other_values = checks.back()->has_other_values();
     }
   };
   const Host::Pauses pauses{

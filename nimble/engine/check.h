@@ -9,9 +9,10 @@
 namespace nimble {
 
 struct CheckResult {
-  Tensors outputs;       // of the eager run
-  std::string failure;   // how the replay differs from it, empty if it does not
-  bool refused = false;  // the failure: the backend cannot replay this program at all
+  Tensors outputs;            // of the eager run
+  std::string failure;        // how the replay differs from it, empty if it does not
+  bool refused = false;       // the failure: the backend cannot replay this program at all
+  bool other_values = false;  // the failure: what it computed is not, or not nearly, what eager did
 };
 
 // Runs one call both ways, on the same state, and leaves the state as the eager run does, or as it was if

@@ -250,7 +250,7 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
     entry->state = Entry::State::kReady;
   } else if (entry->is_rewritten()) {
     // Another program gets its check next: one that is rewritten more carefully, or the recorded one.
-    const bool once_more = !result.refused && entry->could_be_more_precise();
+    const bool once_more = result.other_values && entry->could_be_more_precise();
     host.log(std::string("[nimble::check] ") +
              (once_more ? "rewritten once more without TF32: " : "rewrites dropped: ") + result.failure);
     const std::lock_guard lock(mutex_);

@@ -74,21 +74,21 @@ bool Entry::trains() const {
 }
 
 bool Entry::is_rewritten() const {
-  // It may have failed on the way: other kernels need other memory, or are not there.
-  const bool once_more = !without_tf32.empty() && rewrites_dropped.empty();
-  return once_more || std::any_of(parts.begin(), parts.end(), [](const Part& part) {
+  // Other kernels need other memory, or are not there.
+  const bool failed_on_the_way = !why_without_tf32.empty() && rewrites_dropped.empty() && !is_planned();
+  return failed_on_the_way || std::any_of(parts.begin(), parts.end(), [](const Part& part) {
            return part.rewriting.program && part.rewriting.program != part.program;
          });
 }
 
 bool Entry::could_be_more_precise() const {
-  return without_tf32.empty() && std::any_of(parts.begin(), parts.end(), [](const Part& part) {
+  return why_without_tf32.empty() && std::any_of(parts.begin(), parts.end(), [](const Part& part) {
            return nimble::could_be_more_precise(part.rewriting, *part.program);
          });
 }
 
 void Entry::rewrite_without_tf32(const std::string& why) {
-  without_tf32 = why;
+  why_without_tf32 = why;
   forget_schedules();
 }
 

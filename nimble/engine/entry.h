@@ -62,7 +62,7 @@ class Entry {
   // The parts change tensors outside, or belong to a backward pass.
   bool trains() const;
 
-  // Or was to be once more, which failed.
+  // Rewrites changed the program, or would have, had they not failed at the second attempt.
   bool is_rewritten() const;
 
   // Results of the rewritten program are too far from eager's: it is to be rewritten once more, so that no
@@ -70,7 +70,7 @@ class Entry {
   bool could_be_more_precise() const;
   void rewrite_without_tf32(const std::string& why);
 
-  // Or goes back to the recorded program.
+  // Goes back to the recorded program.
   void drop_rewrites(const std::string& why);
 
   bool is_planned() const { return !parts.empty() && parts.back().choice.executable; }
@@ -99,7 +99,7 @@ class Entry {
   std::set<const c10::StorageImpl*> outside_storages;
   Tensors known_outside;  // parameters and buffers of the modules that ran
   // Changed under the lock of the cache: why rewrites may not round to TF32, and why they were dropped.
-  std::string without_tf32, rewrites_dropped;
+  std::string why_without_tf32, rewrites_dropped;
   std::string reason;  // why it runs eagerly; changed under the lock of the cache
   std::mutex replaying;
   std::atomic<std::uint64_t> replays = 0;

@@ -166,8 +166,8 @@ void explain_entry(std::ostream& text, const Entry& entry) {
     text << "  next           the next call is run both ways and compared\n";
     return;
   }
-  if (!entry.without_tf32.empty()) {
-    text << "  rewrites       once more without TF32: " << entry.without_tf32 << '\n';
+  if (!entry.why_without_tf32.empty()) {
+    text << "  rewrites       once more without TF32: " << entry.why_without_tf32 << '\n';
   }
   if (!entry.rewrites_dropped.empty()) text << "  rewrites       dropped: " << entry.rewrites_dropped << '\n';
   for (std::size_t i = 0; i < entry.parts.size(); ++i) {

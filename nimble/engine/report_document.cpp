@@ -47,11 +47,11 @@ void add_rewrites(Object& notes, const Entry& entry) {
     notes.push_back({{"what", what}, {"subject", subject}, {"how", how}, {"where", ""}, {"module", ""}});
   };
   constexpr const char* kProgram = "the program";
-  const bool dropped = !entry.rewrites_dropped.empty();
-  if (!entry.without_tf32.empty()) {
-    add(dropped ? "tried" : "rewritten", kProgram, "once more without TF32: " + entry.without_tf32);
+  if (!entry.why_without_tf32.empty()) {
+    add(entry.is_rewritten() ? "rewritten" : "tried", kProgram,
+        "once more without TF32: " + entry.why_without_tf32);
   }
-  if (dropped) add("not rewritten", kProgram, entry.rewrites_dropped);
+  if (!entry.rewrites_dropped.empty()) add("not rewritten", kProgram, entry.rewrites_dropped);
   for (const Part& part : entry.parts) {
     for (const RewriteReport& report : part.rewriting.reports) {
       if (report.dropped.empty()) {

@@ -99,5 +99,63 @@ TEST(WaitsForMemory, OfRandomGraphsKeepStreamsAndLaunchOrderAndCostNeitherMemory
   EXPECT_GT(saved, 20u);
 }
 
+TEST(WaitsForMemory, OfOtherBuffersReplaceThoseOfTheFirst) {
+  Random random(11);
+  std::size_t changed = 0;
+  for (int i = 0; i < 400; ++i) {
+    const TaskGraph graph = random_graph(random, kShapes[i % kShapes.size()], random.between(5, 60));
+    const auto some = random_buffers(random, graph), others = random_buffers(random, graph);
+    const Schedule once = plan(graph, some, StreamLimit::at_most(random.between(2, 6)));
+    Schedule twice = once;
+    twice.memory = plan_memory(others, happens_before_graph(graph, once), once.launch_order);
+    twice = with_waits_for_memory(graph, others, std::move(twice));
+    ASSERT_THAT(verify(graph, others, twice), IsEmpty());
+    changed += twice.streams != once.streams;
+  }
+  EXPECT_GT(changed, 20u);
+}
+
+TEST(WaitsForMemory, AreNotLookedForWhereCostsCannotBeAddedUp) {
+  TaskGraphBuilder builder;
+  for (const char* name : {"a", "b", "c", "d"}) builder.add_task(name, Nanoseconds{1} << 62);
+  builder.add_edge(TaskId{0}, TaskId{1});
+  builder.add_edge(TaskId{0}, TaskId{2});
+  builder.add_edge(TaskId{1}, TaskId{3});
+  const TaskGraph graph = std::move(builder).build();
+  const std::vector<BufferSpec> buffers = {{"left", 1000, 1, {TaskId{0}, TaskId{2}}},
+                                           {"right", 1000, 1, {TaskId{3}}}};
+  EXPECT_THAT(verify(graph, buffers, plan(graph, buffers, StreamLimit::at_most(2))), IsEmpty());
+}
+
+// A chain forward and back, and beside the way back a task for each layer.
+TEST(WaitsForMemory, ServeLongTrainingSteps) {
+  constexpr std::uint32_t kLayers = 300;
+  TaskGraphBuilder builder;
+  std::vector<TaskId> forward, backward, gradients;
+  std::vector<BufferSpec> buffers;
+  for (std::uint32_t l = 0; l < kLayers; ++l) {
+    forward.push_back(builder.add_task("forward" + std::to_string(l), 10'000));
+    if (l > 0) builder.add_edge(forward[l - 1], forward[l]);
+  }
+  for (std::uint32_t i = 0; i < kLayers; ++i) {
+    const std::uint32_t l = kLayers - 1 - i;
+    const TaskId before = i == 0 ? forward.back() : backward.back();
+    backward.push_back(builder.add_task("backward" + std::to_string(l), 10'000));
+    gradients.push_back(builder.add_task("gradient" + std::to_string(l), 8'000));
+    for (const TaskId after : {backward.back(), gradients.back()}) {
+      builder.add_edge(before, after);
+      if (before != forward[l]) builder.add_edge(forward[l], after);
+    }
+    buffers.push_back({"kept" + std::to_string(l), 1000, 1, {forward[l], backward.back(), gradients.back()}});
+    std::vector<TaskId> uses = {before, backward.back(), gradients.back()};
+    buffers.push_back({"passed" + std::to_string(l), 1000, 1, std::move(uses)});
+  }
+  const TaskGraph graph = std::move(builder).build();
+  const MemoryPlan memory = plan(graph, buffers, StreamLimit::at_most(2)).memory;
+  EXPECT_LT(memory.arena_bytes, memory.lower_bound + memory.lower_bound / 50);
+  const MemoryPlan without = plan_without_waits(graph, buffers, 2).memory;
+  EXPECT_GT(without.arena_bytes, memory.lower_bound + memory.lower_bound / 4);
+}
+
 }  // namespace
 }  // namespace nimble::testing

@@ -15,7 +15,7 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-// Tensor cores multiply single precision as TF32, since Ampere.
+// Tensor cores multiply TF32, which single precision is taken apart into, since Ampere.
 bool can_multiply(const at::Tensor& x) {
   if (x.is_cuda() && at::cuda::getDeviceProperties(x.device().index())->major < 8) return false;
   return x.scalar_type() != at::kFloat || at::globalContext().allowTF32CuDNN(at::Float32Op::CONV);

@@ -26,7 +26,7 @@ at::Tensor unrun_convolution(const at::Tensor& input, const at::Tensor& weight,
   return at::empty(sizes, input.options().memory_format(format)).zero_();
 }
 
-// Which kernel it is told to take says nothing about the form.
+// Which of cuDNN's kernels it is told to take says nothing about the form.
 at::Tensor unrun_told_convolution(const at::Tensor& input, const at::Tensor& weight,
                                   const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
                                   at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,

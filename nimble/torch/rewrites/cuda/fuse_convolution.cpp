@@ -274,7 +274,16 @@ class Fuse {
 
   // Whether our kernel by tensor cores may be asked, and knows such filters.
   static bool fits_tensor_cores(const ImageConvolution& c) {
-    return c.groups == 1 && is_channels_last(c.weight) && may_use_tensor_cores(c.x.dtype);
+    const bool whole_bias = !c.bias || c.bias->strides[0] == 1 || c.bias->sizes[0] == 1;
+    return c.groups == 1 && is_channels_last(c.weight) && has_whole_filters(c.weight) && whole_bias &&
+           may_use_tensor_cores(c.x.dtype);
+  }
+
+  // Neighbouring pixels of a filter lie beside each other, with all of their channels.
+  static bool has_whole_filters(const TensorRef& weight) {
+    const std::int64_t channels = weight.sizes[1], width = weight.sizes[3];
+    return (width == 1 || weight.strides[3] == channels) &&
+           (weight.sizes[2] == 1 || weight.strides[2] == width * channels);
   }
 
   void add_tiles(std::vector<Way>& ways, const Site& site) {
