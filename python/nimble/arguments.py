@@ -1,5 +1,6 @@
 """Arguments and results of any structure, as the engine sees them: tensors, and a number for all the rest."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,6 +20,14 @@ def _value_key(value: Any) -> tuple:
 
 def _is_leaf(value: Any) -> bool:
     return isinstance(value, torch.Size)  # would come back as a plain tuple
+
+
+def _are_tensors(args: tuple, tensor: type = torch.Tensor) -> bool:
+    """And nothing else: their classes have a say in what operators do."""
+    for arg in args:  # noqa: SIM110 - at every call, where a generator would take three times as long
+        if type(arg) is not tensor:
+            return False
+    return True
 
 
 class Structure:
@@ -63,15 +72,13 @@ class Arguments:
         self._variants: dict[Any, int] = {}
         self._plain: dict[int, int] = {}  # how many tensors, all positional: variant
 
-    def flatten(self, args: tuple, kwargs: dict) -> tuple[list[torch.Tensor], int]:
-        if not kwargs:
-            variant = self._plain.get(len(args))
-            if variant is not None and all(type(arg) is torch.Tensor for arg in args):
-                return list(args), variant
+    def flatten(self, args: tuple, kwargs: dict) -> tuple[Sequence[torch.Tensor], int]:
+        if not kwargs and (variant := self._plain.get(len(args))) is not None and _are_tensors(args):
+            return args, variant
         leaves, spec = pytree.tree_flatten((args, dict(sorted(kwargs.items()))), is_leaf=_is_leaf)
         structure = Structure(leaves, spec)
         variant = self._variants.setdefault(structure.key(), len(self._variants))
-        if not kwargs and leaves and all(type(arg) is torch.Tensor for arg in args):
+        if not kwargs and leaves and _are_tensors(args):
             self._plain[len(args)] = variant
         return [
             leaf for leaf, is_tensor in zip(leaves, structure.is_tensor, strict=True) if is_tensor

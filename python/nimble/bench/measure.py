@@ -76,10 +76,12 @@ def time_in_turn(competitors: dict[str, Callable[[], object]], amount: Amount) -
     return {name: summarize(list_) for name, list_ in times.items()}
 
 
-def host_microseconds(run: Callable[[], object], calls: int = 50) -> float:
+def host_microseconds(
+    run: Callable[[], object], most_calls: int = 50, fewest: int = 5, seconds: float = 1.0
+) -> float:
     """How long the host is busy with one call, while the GPU has nothing to do but keep up."""
-    times = []
-    for _ in range(calls):
+    times: list[float] = []
+    while len(times) < fewest or (len(times) < most_calls and sum(times) < seconds * 1e6):
         wait_for_device()
         start = time.perf_counter()
         run()
