@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from nimble.bench.active import covered_share
-from nimble.bench.measure import QUICK, Amount, summarize, time_in_turn
+from nimble.bench.measure import QUICK, Amount, host_microseconds, summarize, time_in_turn
 
 
 def test_two_hundred_runs_are_enough_for_fast_systems():
@@ -33,6 +35,15 @@ def test_competitors_take_turns_of_some_runs_and_none_always_follows_the_same_on
     assert set(rounds) == {"bca", "cab", "abc"}
     assert {timing.runs for timing in timings.values()} == {len(rounds) * QUICK.in_a_row}
     assert len(rounds) * QUICK.in_a_row >= QUICK.runs
+
+
+def test_how_long_the_host_is_busy_takes_few_calls_where_each_is_long():
+    calls = []
+    assert host_microseconds(lambda: (calls.append(1), time.sleep(0.01)), seconds=0.02) >= 10_000
+    assert len(calls) == 5
+    calls.clear()
+    host_microseconds(lambda: calls.append(1), most_calls=7)
+    assert len(calls) == 7
 
 
 def test_the_spread_holds_nine_tenths_of_the_runs():
