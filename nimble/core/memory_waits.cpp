@@ -15,8 +15,8 @@
 namespace nimble {
 namespace {
 
-constexpr std::uint64_t kWorthwhile = 100;  // a saving of one part in so many,
-constexpr Nanoseconds kCheap = 200;         // for a loss of time of one in so many
+constexpr std::uint64_t kMuch = 100;  // a saving of one part in so many,
+constexpr Nanoseconds kCheap = 200;   // for a loss of time of one in so many
 
 std::vector<std::uint32_t> sorted_by(const memory::Liveness& liveness,
                                      std::uint32_t memory::Lifetime::*position) {
@@ -160,12 +160,11 @@ std::optional<Simulation> simulated(const TaskGraph& graph, const Schedule& sche
 
 }  // namespace
 
-Schedule with_waits_for_memory(const TaskGraph& graph, std::span<const BufferSpec> buffers,
-                               Schedule schedule) {
-  const auto worthwhile = [&](std::uint64_t bytes) {
-    return bytes < schedule.memory.arena_bytes - schedule.memory.arena_bytes / kWorthwhile;
-  };
-  if (!worthwhile(schedule.memory.lower_bound)) return schedule;
+Schedule with_waits_for_memory(const TaskGraph& graph, std::span<const BufferSpec> buffers, Schedule schedule,
+                               std::uint64_t worthwhile) {
+  const std::uint64_t least = std::max(worthwhile, schedule.memory.arena_bytes / kMuch);
+  const auto saves = [&](std::uint64_t bytes) { return bytes + least < schedule.memory.arena_bytes; };
+  if (!saves(schedule.memory.lower_bound)) return schedule;
   const auto before = simulated(graph, schedule);
   if (!before) return schedule;
   // Without waits that it has for other buffers' sake: those do not stay.
@@ -175,7 +174,7 @@ Schedule with_waits_for_memory(const TaskGraph& graph, std::span<const BufferSpe
   if (proposed.empty()) return schedule;
   Schedule waiting = with_further_edges(graph, std::move(proposed), bare);
   MemoryPlan memory = plan_memory(buffers, happens_before_graph(graph, waiting), waiting.launch_order);
-  if (!worthwhile(memory.arena_bytes)) return schedule;
+  if (!saves(memory.arena_bytes)) return schedule;
   // Of what was proposed, the plan may have made no use.
   waiting = with_further_edges(graph, orders_of(memory, liveness), bare);
   waiting.memory = std::move(memory);

@@ -24,9 +24,10 @@ struct Side {
   TaskGraph graph;
   std::vector<BufferSpec> buffers;
 };
+constexpr std::uint64_t kMiB = 1 << 20;
 constexpr TaskId make{0}, on{1}, beside{2}, further{3}, large{4}, end{5};
 
-Side side_task(Nanoseconds cost_beside, std::uint64_t left, std::uint64_t right) {
+Side side_task(Nanoseconds cost_beside, std::uint64_t left, std::uint64_t right) {  // in MiB
   TaskGraphBuilder builder;
   builder.add_task("make", 10'000);
   builder.add_task("on", 10'000);
@@ -35,7 +36,7 @@ Side side_task(Nanoseconds cost_beside, std::uint64_t left, std::uint64_t right)
   for (const Edge& edge : {Edge{make, on}, {make, beside}, {on, further}, {further, large}, {large, end}})
     builder.add_edge(edge.before, edge.after);
   return {std::move(builder).build(),
-          {{"left", left, 1, {make, on, beside}}, {"right", right, 1, {large, end}}}};
+          {{"left", left * kMiB, 1, {make, on, beside}}, {"right", right * kMiB, 1, {large, end}}}};
 }
 
 // As plan() makes it, but for the waits.
@@ -50,9 +51,9 @@ Schedule plan_without_waits(const TaskGraph& graph, std::span<const BufferSpec> 
 TEST(WaitsForMemory, LetBuffersShareWhatATaskBesideIsDoneWith) {
   const auto [graph, buffers] = side_task(/*cost_beside=*/10'000, 1000, 1000);
   const Schedule before = plan_without_waits(graph, buffers, 2);
-  ASSERT_EQ(before.memory.arena_bytes, 2000);
+  ASSERT_EQ(before.memory.arena_bytes, 2000 * kMiB);
   const Schedule schedule = plan(graph, buffers, StreamLimit::at_most(2));
-  EXPECT_EQ(schedule.memory.arena_bytes, 1000);
+  EXPECT_EQ(schedule.memory.arena_bytes, 1000 * kMiB);
   EXPECT_EQ(schedule.wait_count(), before.wait_count() + 1);
   EXPECT_EQ(schedule.stream_of(), before.stream_of());
   EXPECT_THAT(verify(graph, buffers, schedule), IsEmpty());
@@ -64,16 +65,24 @@ TEST(WaitsForMemory, AreNotAddedWhereSomebodyWouldBeDelayed) {
 }
 
 TEST(WaitsForMemory, AreNotAddedForLessThanAHundredth) {
-  const auto [graph, buffers] = side_task(/*cost_beside=*/10'000, 1'000'000, 9'000);
+  const auto [graph, buffers] = side_task(/*cost_beside=*/10'000, 10'000, 90);
   EXPECT_EQ(plan(graph, buffers, StreamLimit::at_most(2)), plan_without_waits(graph, buffers, 2));
-  const auto [other, larger] = side_task(/*cost_beside=*/10'000, 1'000'000, 11'000);
-  EXPECT_EQ(plan(other, larger, StreamLimit::at_most(2)).memory.arena_bytes, 1'000'000);
+  const auto [other, larger] = side_task(/*cost_beside=*/10'000, 10'000, 110);
+  EXPECT_EQ(plan(other, larger, StreamLimit::at_most(2)).memory.arena_bytes, 10'000 * kMiB);
+}
+
+// Small networks want to be quick, and have memory enough.
+TEST(WaitsForMemory, AreNotAddedForAFewMegabytes) {
+  const auto [graph, buffers] = side_task(/*cost_beside=*/10'000, 15, 15);
+  const Schedule schedule = plan(graph, buffers, StreamLimit::at_most(2));
+  EXPECT_EQ(schedule, plan_without_waits(graph, buffers, 2));
+  EXPECT_LT(with_waits_for_memory(graph, buffers, schedule, /*worthwhile=*/1).memory.arena_bytes, 30 * kMiB);
 }
 
 TEST(WaitsForMemory, NeverLimitMaximumConcurrency) {
   const auto [graph, buffers] = side_task(/*cost_beside=*/10'000, 1000, 1000);
   const Schedule schedule = plan(graph, buffers, StreamLimit::maximum());
-  EXPECT_EQ(schedule.memory.arena_bytes, 2000);
+  EXPECT_EQ(schedule.memory.arena_bytes, 2000 * kMiB);
   EXPECT_EQ(schedule.wait_count(), 1);
 }
 
@@ -86,7 +95,7 @@ TEST(WaitsForMemory, OfRandomGraphsKeepStreamsAndLaunchOrderAndCostNeitherMemory
     const auto buffers = random_buffers(random, graph);
     const std::size_t streams = random.between(2, 6);
     const Schedule before = plan_without_waits(graph, buffers, streams);
-    const Schedule after = with_waits_for_memory(graph, buffers, before);
+    const Schedule after = with_waits_for_memory(graph, buffers, before, /*worthwhile=*/1);
     ASSERT_THAT(verify(graph, buffers, after), IsEmpty());
     EXPECT_EQ(after.stream_of(), before.stream_of());
     EXPECT_EQ(after.launch_order, before.launch_order);
@@ -105,10 +114,11 @@ TEST(WaitsForMemory, OfOtherBuffersReplaceThoseOfTheFirst) {
   for (int i = 0; i < 400; ++i) {
     const TaskGraph graph = random_graph(random, kShapes[i % kShapes.size()], random.between(5, 60));
     const auto some = random_buffers(random, graph), others = random_buffers(random, graph);
-    const Schedule once = plan(graph, some, StreamLimit::at_most(random.between(2, 6)));
+    const Schedule once =
+        with_waits_for_memory(graph, some, plan_without_waits(graph, some, random.between(2, 6)), 1);
     Schedule twice = once;
     twice.memory = plan_memory(others, happens_before_graph(graph, once), once.launch_order);
-    twice = with_waits_for_memory(graph, others, std::move(twice));
+    twice = with_waits_for_memory(graph, others, std::move(twice), /*worthwhile=*/1);
     ASSERT_THAT(verify(graph, others, twice), IsEmpty());
     changed += twice.streams != once.streams;
   }
@@ -122,8 +132,8 @@ TEST(WaitsForMemory, AreNotLookedForWhereCostsCannotBeAddedUp) {
   builder.add_edge(TaskId{0}, TaskId{2});
   builder.add_edge(TaskId{1}, TaskId{3});
   const TaskGraph graph = std::move(builder).build();
-  const std::vector<BufferSpec> buffers = {{"left", 1000, 1, {TaskId{0}, TaskId{2}}},
-                                           {"right", 1000, 1, {TaskId{3}}}};
+  const std::vector<BufferSpec> buffers = {{"left", 1000 * kMiB, 1, {TaskId{0}, TaskId{2}}},
+                                           {"right", 1000 * kMiB, 1, {TaskId{3}}}};
   EXPECT_THAT(verify(graph, buffers, plan(graph, buffers, StreamLimit::at_most(2))), IsEmpty());
 }
 
@@ -146,9 +156,9 @@ TEST(WaitsForMemory, ServeLongTrainingSteps) {
       builder.add_edge(before, after);
       if (before != forward[l]) builder.add_edge(forward[l], after);
     }
-    buffers.push_back({"kept" + std::to_string(l), 1000, 1, {forward[l], backward.back(), gradients.back()}});
+    buffers.push_back({"kept" + std::to_string(l), kMiB, 1, {forward[l], backward.back(), gradients.back()}});
     std::vector<TaskId> uses = {before, backward.back(), gradients.back()};
-    buffers.push_back({"passed" + std::to_string(l), 1000, 1, std::move(uses)});
+    buffers.push_back({"passed" + std::to_string(l), kMiB, 1, std::move(uses)});
   }
   const TaskGraph graph = std::move(builder).build();
   const MemoryPlan memory = plan(graph, buffers, StreamLimit::at_most(2)).memory;
