@@ -44,8 +44,9 @@ Candidate CandidateMaker::bind(Schedule schedule, const Executable* same_program
 }
 
 Candidate CandidateMaker::bind_for_good(Schedule schedule, const Executable* same_program) const {
-  const MemoryDemand memory = memory_demand_with_escaped(*program_, backend_.alignment(), schedule);
-  schedule.memory = plan_memory(memory.specs, happens_before_graph(graph_, schedule), schedule.launch_order);
+  const TaskGraph order = happens_before_graph(graph_, schedule);
+  const MemoryDemand memory = memory_demand_with_escaped(*program_, backend_.alignment(), order);
+  schedule.memory = plan_memory(memory.specs, order, schedule.launch_order);
   verify_or_throw(graph_, memory.specs, schedule);
   return bind(std::move(schedule), memory, same_program, nullptr);
 }

@@ -84,14 +84,17 @@ std::vector<std::vector<TaskId>> uses_of_buffers(const Program& program) {
 
 template <class IsPlanned>
 void add_planned(MemoryDemand& demand, const Program& program, std::uint64_t alignment,
-                 IsPlanned&& is_planned, std::span<const TaskId> further_uses = {}) {
+                 IsPlanned&& is_planned, std::span<const TaskId> ends = {}) {
   auto uses = uses_of_buffers(program);
   const c10::Device device = program.device();
   for (std::uint32_t b = 0; b < program.buffers.size(); ++b) {
     const Buffer& buffer = program.buffers[b];
     if (!is_planned(buffer) || buffer.device != device || buffer.bytes == 0 || uses[b].empty()) continue;
-    for (const TaskId task : further_uses) {
-      if (std::find(uses[b].begin(), uses[b].end(), task) == uses[b].end()) uses[b].push_back(task);
+    // Nothing can come after a use that nothing comes after, so that the buffer is never taken back; and
+    // since that use comes after another, it may be taken from others as early as before.
+    if (!ends.empty()) {
+      const TaskId end = ends[uses[b].back().index()];
+      if (end != uses[b].back()) uses[b].push_back(end);
     }
     demand.specs.push_back({"%" + std::to_string(b), buffer.bytes, alignment, std::move(uses[b])});
     demand.buffers.push_back(BufferId{b});
@@ -99,18 +102,15 @@ void add_planned(MemoryDemand& demand, const Program& program, std::uint64_t ali
   }
 }
 
-// Whatever else runs comes before one of these, or is one.
-std::vector<TaskId> last_tasks(const Schedule& schedule) {
-  std::vector<TaskId> last;
-  for (const StreamProgram& stream : schedule.streams) {
-    for (auto step = stream.rbegin(); step != stream.rend(); ++step) {
-      if (const auto* run = std::get_if<Run>(&*step)) {
-        last.push_back(run->task);
-        break;
-      }
-    }
+// By task: one that comes after it, or is it, and that nothing comes after.
+std::vector<TaskId> ends_of(const TaskGraph& order) {
+  std::vector<TaskId> ends(order.task_count());
+  const auto tasks = order.topological_order();
+  for (auto task = tasks.rbegin(); task != tasks.rend(); ++task) {
+    const auto after = order.successors(*task);
+    ends[task->index()] = after.empty() ? *task : ends[after.front().index()];
   }
-  return last;
+  return ends;
 }
 
 }  // namespace
@@ -124,10 +124,10 @@ MemoryDemand memory_demand(const Program& program, std::uint64_t alignment) {
 }
 
 MemoryDemand memory_demand_with_escaped(const Program& program, std::uint64_t alignment,
-                                        const Schedule& schedule) {
+                                        const TaskGraph& order) {
   MemoryDemand demand = memory_demand(program, alignment);
   const auto escapes = [](const Buffer& buffer) { return buffer.kind == BufferKind::kEscaped; };
-  add_planned(demand, program, alignment, escapes, last_tasks(schedule));
+  add_planned(demand, program, alignment, escapes, ends_of(order));
   return demand;
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
-#include "nimble/core/schedule.h"
+#include "nimble/core/memory_plan.h"
 #include "nimble/core/task_graph.h"
 #include "nimble/torch/program.h"
 
@@ -24,8 +25,8 @@ struct MemoryDemand {
 MemoryDemand memory_demand(const Program& program, std::uint64_t alignment);
 
 // The same and what the program leaves outside (gradients): nobody needs that until a task makes it, and then
-// it stays until the schedule is over.
+// it stays until the schedule, whose happens-before relation is `order`, is over.
 MemoryDemand memory_demand_with_escaped(const Program& program, std::uint64_t alignment,
-                                        const Schedule& schedule);
+                                        const TaskGraph& order);
 
 }  // namespace nimble

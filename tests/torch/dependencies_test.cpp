@@ -6,6 +6,7 @@
 #include <set>
 
 #include "nimble/core/reachability.h"
+#include "nimble/core/schedule.h"
 #include "recorded.h"
 
 namespace nimble {
@@ -95,26 +96,58 @@ TEST(MemoryDemand, LeavesOutInputsResultsAndOutsideTensors) {
   EXPECT_EQ(lasting, 2u);  // of mm and relu; exp's is the caller's
 }
 
-TEST(MemoryDemand, OfWhatEscapesLastsUntilTheEndOfEveryStream) {
-  //   relu#0 ──▶ exp#1 ──▶ neg#2        exp#1's result escapes
-  //   tanh#3 ──▶ sin#4
+TEST(MemoryDemand, OfWhatEscapesLastsUntilATaskThatNothingComesAfter) {
+  //   relu#0 ──▶ exp#1 ──▶ neg#2 ──▶ add#5        exp#1's result escapes
+  //   tanh#3 ──▶ sin#4 ──────────────╯
   Program program = record({torch::randn({256})}, [](const Tensors& in) -> Tensors {
     const at::Tensor escapes = in[0].relu().exp();
-    return {escapes.neg(), in[0].tanh().sin()};
+    const at::Tensor left = escapes.neg();
+    return {left + in[0].tanh().sin()};
   });
-  ASSERT_EQ(operators(program),
-            (std::vector<std::string>{"aten::relu", "aten::exp", "aten::neg", "aten::tanh", "aten::sin"}));
+  ASSERT_EQ(operators(program), (std::vector<std::string>{"aten::relu", "aten::exp", "aten::neg",
+                                                          "aten::tanh", "aten::sin", "aten::add"}));
   const BufferId escaped = program.tasks[1].writes.front().buffer;
   program.buffers[escaped.index()].kind = BufferKind::kEscaped;
-  const TaskGraph graph = dependencies(program);
-  const Schedule schedule = plan(graph, memory_demand(program, 64).specs);
 
-  const MemoryDemand demand = memory_demand_with_escaped(program, 64, schedule);
+  const MemoryDemand demand = memory_demand_with_escaped(program, 64, dependencies(program));
   const auto found = std::find(demand.buffers.begin(), demand.buffers.end(), escaped);
   ASSERT_NE(found, demand.buffers.end());
   const auto& uses = demand.specs[static_cast<std::size_t>(found - demand.buffers.begin())].uses;
-  EXPECT_EQ(std::set<TaskId>(uses.begin(), uses.end()), (std::set<TaskId>{TaskId{1}, TaskId{2}, TaskId{4}}));
+  EXPECT_EQ(std::set<TaskId>(uses.begin(), uses.end()), (std::set<TaskId>{TaskId{1}, TaskId{2}, TaskId{5}}));
   EXPECT_EQ(demand.specs.size(), memory_demand(program, 64).specs.size() + 1);
+}
+
+TEST(MemoryDemand, OfWhatEscapesIsTakenFromWhatIsGoneAndNeverGivenBack) {
+  //   relu#0 ──▶ exp#1 ──▶ neg#2 ──▶ mul#4        neg#2's result escapes
+  //   sin#3 ─────────────────────────╯
+  Program program = record({torch::randn({1 << 16})}, [](const Tensors& in) -> Tensors {
+    const at::Tensor escapes = in[0].relu().exp().neg();
+    return {escapes * in[0].sin()};
+  });
+  const BufferId escaped = program.tasks[2].writes.front().buffer;
+  program.buffers[escaped.index()].kind = BufferKind::kEscaped;
+  const TaskGraph graph = dependencies(program);
+  for (const StreamLimit limit : {StreamLimit::maximum(), StreamLimit::at_most(1), StreamLimit::at_most(2)}) {
+    Schedule schedule = plan(graph, {}, limit);
+    const TaskGraph order = happens_before_graph(graph, schedule);
+    const MemoryDemand demand = memory_demand_with_escaped(program, 64, order);
+    schedule.memory = plan_memory(demand.specs, order, schedule.launch_order);
+    const auto span_of = [&](std::size_t i) {
+      return std::pair(schedule.memory.offsets[i], schedule.memory.offsets[i] + demand.specs[i].bytes);
+    };
+    const auto place = static_cast<std::size_t>(
+        std::find(demand.buffers.begin(), demand.buffers.end(), escaped) - demand.buffers.begin());
+    const auto [begin, end] = span_of(place);
+    const Reachability happens(order);
+    std::size_t taken_from = 0;
+    for (std::size_t i = 0; i < demand.specs.size(); ++i) {
+      const auto [first, last] = span_of(i);
+      if (i == place || last <= begin || end <= first) continue;
+      ++taken_from;
+      for (const TaskId use : demand.specs[i].uses) EXPECT_TRUE(happens.happens_before(use, TaskId{2}));
+    }
+    EXPECT_GE(taken_from, 1u);  // of relu's result, which is gone when neg makes its own
+  }
 }
 
 }  // namespace
