@@ -94,7 +94,7 @@ void add_planned(MemoryDemand& demand, const Program& program, std::uint64_t ali
     // since that use comes after another, it may be taken from others as early as before.
     if (!ends.empty()) {
       const TaskId end = ends[uses[b].back().index()];
-      if (end != uses[b].back()) uses[b].push_back(end);
+      if (std::find(uses[b].begin(), uses[b].end(), end) == uses[b].end()) uses[b].push_back(end);
     }
     demand.specs.push_back({"%" + std::to_string(b), buffer.bytes, alignment, std::move(uses[b])});
     demand.buffers.push_back(BufferId{b});
