@@ -10,17 +10,6 @@ namespace nimble::python {
 namespace py = pybind11;
 namespace {
 
-#if PY_VERSION_HEX < 0x030D0000
-constexpr bool kPythonCountsChanges = true;
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-std::uint64_t version_of(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
-#pragma GCC diagnostic pop
-#else
-constexpr bool kPythonCountsChanges = false;
-std::uint64_t version_of(PyObject*) { return 0; }
-#endif
-
 bool is_number(PyObject* object) { return PyFloat_CheckExact(object) || PyLong_CheckExact(object); }
 
 bool is_same(PyObject* now, PyObject* recorded) {
@@ -75,10 +64,14 @@ ModuleGuard::ModuleGuard(const py::list& entries, const py::list& cells, const p
     while (dict.end < entries_.size() && entries_[dict.end].dict == object) ++dict.end;
     dicts_.push_back(dict);
   }
+  std::vector<PyObject*> objects;
+  for (const Dict& dict : dicts_) objects.push_back(dict.dict);
+  changes_.emplace(std::move(objects));
 }
 
 ModuleGuard::~ModuleGuard() {
   const py::gil_scoped_acquire gil;
+  changes_.reset();
   for (PyObject* object : owned_) Py_DECREF(object);
 }
 
@@ -90,17 +83,7 @@ bool ModuleGuard::holds() {
   for (const Size& size : sizes_) {
     if (PyObject_Size(size.collection) != size.size) return false;
   }
-  constexpr std::size_t kAhead =
-      16;  // of what is looked at lies in memory that nobody has touched since the last call
-  for (std::size_t i = 0; i < dicts_.size(); ++i) {
-    if (i + kAhead < dicts_.size()) __builtin_prefetch(dicts_[i + kAhead].dict);
-    Dict& dict = dicts_[i];
-    const std::uint64_t version = version_of(dict.dict);
-    if (kPythonCountsChanges && version == dict.version) continue;
-    if (!is_in_place(dict)) return false;
-    dict.version = version;
-  }
-  return true;
+  return changes_->all_in_place([&](std::size_t dict) { return is_in_place(dicts_[dict]); });
 }
 
 bool ModuleGuard::is_in_place(const Dict& dict) const {

@@ -2,9 +2,11 @@
 
 #include <pybind11/pybind11.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "dict_changes.h"
 #include "nimble/engine/host.h"
 
 namespace nimble::python {
@@ -12,9 +14,8 @@ namespace nimble::python {
 // Notices that something a recording depends on was replaced: an entry of a dictionary (a module's parameter,
 // its training flag, a global) or the content of a closure's cell is another object than it was, or a
 // dictionary of hooks or submodules, or a list of parameters, has grown or shrunk. A number counts as
-// replaced only if its value changed (a scheduler writes the same learning rate again and again). Where
-// Python counts the changes of a dictionary, one that has not changed is not looked into: a few nanoseconds
-// for each dictionary, some tens for each entry otherwise.
+// replaced only if its value changed (a scheduler writes the same learning rate again and again). A
+// dictionary that has not changed is not looked into.
 class ModuleGuard final : public OutsideGuard {
  public:
   // `entries` are (dictionary, key, object), `cells` are (cell, object), `sizes` are (collection, size);
@@ -36,7 +37,6 @@ class ModuleGuard final : public OutsideGuard {
   };
   struct Dict {
     PyObject* dict;
-    std::uint64_t version = 0;       // when all of it was in place, if Python counts
     Py_ssize_t size = -1;            // negative where that does not matter
     std::size_t first = 0, end = 0;  // of its entries
   };
@@ -54,7 +54,8 @@ class ModuleGuard final : public OutsideGuard {
     PyObject* callable;
   };
   std::vector<Dict> dicts_;
-  std::vector<DictEntry> entries_;  // by dictionary
+  std::optional<DictChanges> changes_;  // of them
+  std::vector<DictEntry> entries_;      // by dictionary
   std::vector<DictEntry> escapes_;
   std::vector<Cell> cells_;
   std::vector<Size> sizes_;  // of other collections than dictionaries

@@ -60,7 +60,8 @@ def test_every_rewrite_together(name, dtype):
 @pytest.mark.parametrize("name", ["inception_v3", "googlenet", "nasnet_a_mobile"])
 def test_concatenations_run_nothing(name, dtype):
     model, x = on_gpu(name, dtype)
-    fast = nimble.compile(model, strict=True, rewrites="default").prepare(x)
+    # Nothing is measured: on a busy GPU a copy may be as fast as a kernel that writes where it should.
+    fast = nimble.compile(model, strict=True, rewrites="default", tune=0).prepare(x)
     [part] = fast._nimble._document((), {})["parts"]
     assert not [task for task in part["tasks"] if task["name"].startswith("cat#")], fast.explain()
     assert_no_worse_than_eager(model, fast, torch.randn_like(x))
