@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <memory>
 #include <span>
 
 namespace nimble::kernels {
@@ -13,8 +14,12 @@ struct ComingCall {
   torch::jit::Stack arguments;
 };
 
-// Compiles the kernels that these calls of our operators will need on `device`, many at once, so that none
-// has to wait for its own later. Does nothing where there is no CUDA.
-void compile_ahead(std::span<const ComingCall> calls, c10::Device device);
+// What is being compiled. Letting go of it waits until all of it is there.
+using Compiling = std::shared_ptr<const void>;
+
+// Begins to compile the kernels that these calls of our operators will need on `device`, many at once and in
+// the order of the calls: a call that comes meanwhile waits for its own kernel alone. Does nothing where
+// there is no CUDA.
+Compiling compile_ahead(std::span<const ComingCall> calls, c10::Device device);
 
 }  // namespace nimble::kernels

@@ -217,16 +217,25 @@ TEST(CompilerTest, TheSameKernelIsTheSameEachTimeItIsCompiled) {
   }
 }
 
-TEST(CompilerTest, ManyAreCompiledInParallel) {
+TEST(CompilerTest, ManyAreCompiledAtOnceAndEachCanBeWaitedFor) {
   const TemporaryFolder folder;
   const DiskCache cache(folder.path() / "cache");
   std::vector<KernelSource> kernels;
   for (int i = 0; i < 12; ++i) kernels.push_back(trivial(i));
-  const auto cubins = compile_in_parallel(kernels, 90, cache);
-  for (int i = 0; i < 12; ++i) EXPECT_EQ(cubins[i], cubin_of(trivial(i), 90, cache));
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path() / "cache"), {}), 12);
   kernels.push_back({"oops", 1, 1, false});
-  EXPECT_THROW(compile_in_parallel(kernels, 90, cache), Error);
+  {
+    const KernelsOnTheWay coming(kernels, 90, cache);
+    EXPECT_THROW(coming.cubin(12).get(), Error);
+    for (int i = 0; i < 12; ++i) EXPECT_EQ(coming.cubin(i).get(), cubin_of(trivial(i), 90, cache));
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path() / "cache"), {}), 12);
+}
+
+TEST(CompilerTest, WhoeverLetsGoOfKernelsOnTheirWayWaitsForAllOfThem) {
+  const TemporaryFolder folder;
+  const DiskCache cache(folder.path() / "cache");
+  { const KernelsOnTheWay coming({trivial(1), trivial(2), trivial(3)}, 90, cache); }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path() / "cache"), {}), 3);
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 
 namespace nimble::kernels {
 
-void compile_ahead(std::span<const ComingCall> calls, c10::Device device) {
-  if (!device.is_cuda()) return;
+Compiling compile_ahead(std::span<const ComingCall> calls, c10::Device device) {
+  if (!device.is_cuda()) return nullptr;
   std::vector<KernelSource> needed;
   {
     KernelCollector collector;
@@ -21,7 +21,7 @@ void compile_ahead(std::span<const ComingCall> calls, c10::Device device) {
     needed = std::move(collector.kernels);
   }
   const c10::cuda::CUDAGuard guard(device);
-  load_ahead(needed);
+  return load_ahead(needed);
 }
 
 }  // namespace nimble::kernels

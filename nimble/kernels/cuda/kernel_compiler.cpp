@@ -1,10 +1,8 @@
 #include "nimble/kernels/cuda/kernel_compiler.h"
 
 #include <algorithm>
-#include <atomic>
 #include <exception>
-#include <mutex>
-#include <thread>
+#include <utility>
 
 #include "nimble/kernels/cuda/nvrtc.h"
 
@@ -27,30 +25,25 @@ std::string cubin_of(const KernelSource& kernel, int arch, const DiskCache& cach
   return cubin;
 }
 
-std::vector<std::string> compile_in_parallel(std::span<const KernelSource> kernels, int arch,
-                                             const DiskCache& cache) {
-  std::vector<std::string> cubins(kernels.size());
-  std::atomic<std::size_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < kernels.size(); i = next++) {
-      try {
-        cubins[i] = cubin_of(kernels[i], arch, cache);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        failure = std::current_exception();
-      }
-    }
-  };
-  const auto threads = std::min<std::size_t>(kernels.size(), std::thread::hardware_concurrency());
-  {
-    std::vector<std::jthread> workers;
-    for (std::size_t i = 1; i < threads; ++i) workers.emplace_back(work);
-    work();
+KernelsOnTheWay::KernelsOnTheWay(std::vector<KernelSource> kernels, int arch, const DiskCache& cache)
+    : kernels_(std::move(kernels)), arch_(arch), cache_(cache), promises_(kernels_.size()) {
+  for (auto& promise : promises_) cubins_.push_back(promise.get_future().share());
+  // One core is left to whoever waits, and measures what is there meanwhile.
+  const auto cores = std::max(2u, std::thread::hardware_concurrency());
+  const auto threads = std::min<std::size_t>(kernels_.size(), cores - 1);
+  for (std::size_t i = 0; i < threads; ++i) {
+    threads_.emplace_back([this] { compile_what_nobody_has_begun(); });
   }
-  if (failure) std::rethrow_exception(failure);
-  return cubins;
+}
+
+void KernelsOnTheWay::compile_what_nobody_has_begun() {
+  for (std::size_t i = next_++; i < kernels_.size(); i = next_++) {
+    try {
+      promises_[i].set_value(cubin_of(kernels_[i], arch_, cache_));
+    } catch (...) {
+      promises_[i].set_exception(std::current_exception());
+    }
+  }
 }
 
 }  // namespace nimble::kernels

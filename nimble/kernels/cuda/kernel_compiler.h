@@ -1,7 +1,9 @@
 #pragma once
 
-#include <span>
+#include <atomic>
+#include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "nimble/kernels/disk_cache.h"
@@ -13,8 +15,25 @@ namespace nimble::kernels {
 // compiled now and kept there.
 std::string cubin_of(const KernelSource& kernel, int arch, const DiskCache& cache);
 
-// The same for many, on as many threads as there are cores.
-std::vector<std::string> compile_in_parallel(std::span<const KernelSource> kernels, int arch,
-                                             const DiskCache& cache);
+// The same for many, in their order, on threads of their own: whoever needs one of them waits for that one
+// alone. Lives until the last is done.
+class KernelsOnTheWay {
+ public:
+  KernelsOnTheWay(std::vector<KernelSource> kernels, int arch, const DiskCache& cache);
+
+  const std::vector<KernelSource>& kernels() const { return kernels_; }
+  const std::shared_future<std::string>& cubin(std::size_t kernel) const { return cubins_[kernel]; }
+
+ private:
+  void compile_what_nobody_has_begun();
+
+  const std::vector<KernelSource> kernels_;
+  const int arch_;
+  const DiskCache& cache_;
+  std::vector<std::promise<std::string>> promises_;
+  std::vector<std::shared_future<std::string>> cubins_;
+  std::atomic<std::size_t> next_ = 0;
+  std::vector<std::jthread> threads_;
+};
 
 }  // namespace nimble::kernels

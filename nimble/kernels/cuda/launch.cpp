@@ -5,9 +5,12 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include <future>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "nimble/kernels/cuda/dependent_launch.h"
@@ -39,6 +42,21 @@ class LoadedKernels {
     return found == kernels_.end() ? std::nullopt : std::optional(found->second);
   }
 
+  // Of those that are on their way.
+  std::optional<std::shared_future<std::string>> coming(const KernelSource& kernel, int arch) {
+    const std::lock_guard lock(mutex_);
+    const auto found = coming_.find(key(kernel, arch));
+    return found == coming_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void comes(const KernelSource& kernel, int arch, std::shared_future<std::string> cubin) {
+    const std::lock_guard lock(mutex_);
+    coming_.emplace(key(kernel, arch), std::move(cubin));
+  }
+  void has_come(const KernelSource& kernel, int arch) {
+    const std::lock_guard lock(mutex_);
+    coming_.erase(key(kernel, arch));
+  }
+
   cudaKernel_t load(const KernelSource& kernel, int arch, const std::string& cubin) {
     const std::lock_guard lock(mutex_);
     const auto [place, is_new] = kernels_.try_emplace(key(kernel, arch), nullptr);
@@ -55,12 +73,14 @@ class LoadedKernels {
   }
 
  private:
-  static std::pair<int, std::string> key(const KernelSource& kernel, int arch) {
+  using Key = std::pair<int, std::string>;
+  static Key key(const KernelSource& kernel, int arch) {
     return {arch, (kernel.contract ? "contract\n" : "exact\n") + kernel.text};
   }
 
   std::mutex mutex_;
-  std::map<std::pair<int, std::string>, cudaKernel_t> kernels_;
+  std::map<Key, cudaKernel_t> kernels_;
+  std::map<Key, std::shared_future<std::string>> coming_;
   DiskCache cache_ = DiskCache::of_user();
 };
 
@@ -68,8 +88,46 @@ cudaKernel_t loaded(const KernelSource& kernel) {
   auto& kernels = LoadedKernels::of_process();
   const int arch = current_arch();
   if (const auto known = kernels.find(kernel, arch)) return *known;
+  if (const auto coming = kernels.coming(kernel, arch)) return kernels.load(kernel, arch, coming->get());
   return kernels.load(kernel, arch, cubin_of(kernel, arch, kernels.cache()));
 }
+
+// Kernels that nobody else is compiling, and those of others. What cannot be compiled says so where it is
+// used.
+class LoadingAhead {
+ public:
+  LoadingAhead(std::vector<KernelSource> missing, std::vector<KernelSource> of_others, int arch)
+      : of_others_(std::move(of_others)),
+        arch_(arch),
+        compiling_(std::move(missing), arch, LoadedKernels::of_process().cache()) {
+    const auto& kernels = compiling_.kernels();
+    for (std::size_t i = 0; i < kernels.size(); ++i)
+      LoadedKernels::of_process().comes(kernels[i], arch_, compiling_.cubin(i));
+  }
+
+  ~LoadingAhead() {
+    for (const KernelSource& kernel : compiling_.kernels()) {
+      load(kernel);
+      LoadedKernels::of_process().has_come(kernel, arch_);
+    }
+    for (const KernelSource& kernel : of_others_) load(kernel);
+  }
+
+ private:
+  void load(const KernelSource& kernel) const {
+    auto& kernels = LoadedKernels::of_process();
+    const auto coming = kernels.coming(kernel, arch_);
+    if (!coming) return;
+    try {
+      kernels.load(kernel, arch_, coming->get());
+    } catch (const std::exception&) {
+    }
+  }
+
+  const std::vector<KernelSource> of_others_;
+  const int arch_;
+  const KernelsOnTheWay compiling_;
+};
 
 }  // namespace
 
@@ -101,17 +159,17 @@ void launch(const KernelSource& kernel, std::span<void* const> pointers) {
       cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(loaded(kernel)), arguments.data()));
 }
 
-void load_ahead(std::span<const KernelSource> kernels) {
+Compiling load_ahead(std::span<const KernelSource> kernels) {
   auto& known = LoadedKernels::of_process();
   const int arch = current_arch();
-  std::map<std::string, KernelSource> by_text;
+  std::unordered_set<std::string_view> seen;
+  std::vector<KernelSource> missing, of_others;
   for (const KernelSource& kernel : kernels) {
-    if (!known.find(kernel, arch)) by_text.emplace(kernel.text, kernel);
+    if (!seen.insert(kernel.text).second || known.find(kernel, arch)) continue;
+    (known.coming(kernel, arch) ? of_others : missing).push_back(kernel);
   }
-  std::vector<KernelSource> missing;
-  for (const auto& [text, kernel] : by_text) missing.push_back(kernel);
-  const auto cubins = compile_in_parallel(missing, arch, known.cache());
-  for (std::size_t i = 0; i < missing.size(); ++i) known.load(missing[i], arch, cubins[i]);
+  if (missing.empty() && of_others.empty()) return nullptr;
+  return std::make_shared<const LoadingAhead>(std::move(missing), std::move(of_others), arch);
 }
 
 }  // namespace nimble::kernels

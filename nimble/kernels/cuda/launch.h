@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "nimble/kernels/ahead.h"
 #include "nimble/kernels/kernel_source.h"
 
 namespace nimble::kernels {
@@ -19,8 +20,8 @@ inline void* address_of(const at::Tensor& tensor) {
   return tensor.is_meta() ? nullptr : const_cast<void*>(tensor.const_data_ptr());
 }
 
-// Compiles and loads, many at once, what the current device does not have yet.
-void load_ahead(std::span<const KernelSource> kernels);
+// Begins to compile, many at once and in this order, what the current device does not have yet, and loads it.
+Compiling load_ahead(std::span<const KernelSource> kernels);
 
 // While one exists on a thread, kernels that this thread would launch are collected instead: operators called
 // with tensors without memory tell which kernels they need.

@@ -26,9 +26,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Measuring would compile one kernel after the other.
-void compile_what_may_be_measured(const Rewrite& rewrite, const Program& program,
-                                  const RewriteContext& context) {
+// Measuring would compile one kernel after the other. So they are compiled side by side, in the order in
+// which they will be measured, and the first are measured while the others are still on their way.
+kernels::Compiling compile_what_may_be_measured(const Rewrite& rewrite, const Program& program,
+                                                const RewriteContext& context) {
   std::vector<Task> tasks;
   std::unordered_set<std::string> known;
   const auto consider = [&](std::span<const Task> way) {
@@ -39,7 +40,7 @@ void compile_what_may_be_measured(const Rewrite& rewrite, const Program& program
   const Rewritten unmeasured =
       rewrite.apply(program, {.device = context.device, .precise = context.precise, .consider = consider});
   consider(unmeasured.program.tasks);
-  compile_kernels_ahead(tasks, context.device);
+  return compile_kernels_ahead(tasks, context.device);
 }
 
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
@@ -80,7 +81,8 @@ AppliedRewrites apply_rewrites(const Program& program, std::span<const Rewrite* 
     RewriteReport report{.name = std::string(rewrite->name), .sites = {}};
     report.tasks_before = report.tasks_after = applied.program.tasks.size();
     report.dropped = failure_of([&] {
-      if (context.measure) compile_what_may_be_measured(*rewrite, applied.program, context);
+      const auto compiling =
+          context.measure ? compile_what_may_be_measured(*rewrite, applied.program, context) : nullptr;
       Rewritten rewritten = rewrite->apply(applied.program, context);
       if (rewritten.sites.empty()) return;
       report.sites = std::move(rewritten.sites);

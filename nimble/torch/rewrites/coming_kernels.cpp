@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "nimble/kernels/ahead.h"
-
 namespace nimble {
 namespace {
 
@@ -25,7 +23,7 @@ c10::IValue without_memory(const Operand& operand) {
 
 }  // namespace
 
-void compile_kernels_ahead(std::span<const Task> tasks, c10::Device device) {
+kernels::Compiling compile_kernels_ahead(std::span<const Task> tasks, c10::Device device) {
   const c10::InferenceMode ordinary(false);
   const at::NoGradGuard no_grad;
   std::vector<kernels::ComingCall> calls;
@@ -37,7 +35,7 @@ void compile_kernels_ahead(std::span<const Task> tasks, c10::Device device) {
     kernels::ComingCall& call = calls.emplace_back(kernels::ComingCall{task.op, {}});
     for (const Operand& operand : task.arguments) call.arguments.push_back(without_memory(operand));
   }
-  if (!calls.empty()) kernels::compile_ahead(calls, device);
+  return calls.empty() ? nullptr : kernels::compile_ahead(calls, device);
 }
 
 }  // namespace nimble

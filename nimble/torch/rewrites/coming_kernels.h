@@ -2,11 +2,13 @@
 
 #include <span>
 
+#include "nimble/kernels/ahead.h"
 #include "nimble/torch/program.h"
 
 namespace nimble {
 
-// Compiles, many at once, the kernels of our own that these tasks will need on `device`.
-void compile_kernels_ahead(std::span<const Task> tasks, c10::Device device);
+// Begins to compile, many at once and in this order, the kernels of our own that these tasks will need on
+// `device`.
+kernels::Compiling compile_kernels_ahead(std::span<const Task> tasks, c10::Device device);
 
 }  // namespace nimble
