@@ -19,8 +19,12 @@ from nimble.bench.workloads import Example
 MEMORY_RUNS = 3
 
 
-def make_on_device(job: Job) -> Example:
-    model, inputs = job.workload.make(job.batch)
+def make(job: Job) -> Example:
+    return job.workload.make(job.batch)
+
+
+def on_device(example: Example, job: Job) -> Example:
+    model, inputs = example
     inputs = tuple(
         tensor.to(job.device, job.dtype) if tensor.is_floating_point() else tensor.to(job.device)
         for tensor in inputs
@@ -28,10 +32,10 @@ def make_on_device(job: Job) -> Example:
     return model.to(job.device, job.dtype), inputs
 
 
-def preparer(job: Job) -> Callable[[System], Entrant]:
+def preparer(job: Job, example: Example) -> Callable[[System], Entrant]:
     """A function that prepares one system after the other. cuDNN's search comes first: everybody needs it once, so it
     is nobody's preparation."""
-    model, inputs = make_on_device(job)
+    model, inputs = on_device(example, job)
     start = time.perf_counter()
     model(*inputs)
     wait_for_device()

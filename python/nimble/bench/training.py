@@ -33,6 +33,10 @@ class FirstSteps:
         self.ready.call(*batches[-1])
 
 
+def make(_: Job) -> None:
+    """Nothing yet: every system trains a network of its own."""
+
+
 def first_steps(system: System, job: Job) -> FirstSteps:
     watch = MemoryWatch(job.device)
     program = Program(job.workload, job.batch, job.device_name, job.dtype)
@@ -50,7 +54,7 @@ def first_steps(system: System, job: Job) -> FirstSteps:
     return steps
 
 
-def preparer(job: Job) -> Callable[[System], Entrant]:
+def preparer(job: Job, _: None) -> Callable[[System], Entrant]:
     """A function that prepares one system after the other. The first eager run is cuDNN's search, which everybody would
     need once; the second tells whether eager repeats its bits."""
     eager = [first_steps(SYSTEMS["eager"], job) for _ in range(2)]

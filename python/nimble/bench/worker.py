@@ -1,9 +1,9 @@
 """The process that does one job: `python -m nimble.bench.worker JOB`.
 
 Says what it found in lines of JSON, on what was its standard output: libraries that print there do not disturb it.
-Waits for a line on its input, prepares its systems, waits for another, times them in turn and then Nimble's tasks, and
-profiles last, since timings after profiling are off. Until the first line it only starts: that takes seconds, in which
-the job before it can do its work.
+Makes its network on the host, waits for a line on its input, prepares its systems, waits for another, times them in turn
+and then Nimble's tasks, and profiles last, since timings after profiling are off. What comes before the first line takes
+seconds, in which the job before it prepares its own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import asdict
 
 import torch
@@ -25,6 +26,7 @@ from nimble.bench.entrant import Entrant
 from nimble.bench.job import Job
 from nimble.bench.machine import clocks
 from nimble.bench.measure import host_microseconds, time_in_turn
+from nimble.bench.systems import System
 from nimble.bench.workloads import Inference
 
 PROFILED = ("eager", "cuda-graph", "nimble")
@@ -70,10 +72,7 @@ def in_words(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:400]
 
 
-def prepare_all(job: Job, pipe: Pipe) -> list[Entrant]:
-    preparing = inference.preparer if isinstance(job.workload, Inference) else training.preparer
-    pipe.say(doing="making the model")
-    prepare = preparing(job)
+def prepare_all(job: Job, prepare: Callable[[System], Entrant], pipe: Pipe) -> list[Entrant]:
     entrants = []
     for system in job.systems:
         pipe.say(doing=f"{system.title}: preparing")
@@ -140,11 +139,14 @@ def main() -> None:
         torch.cuda.set_device(job.device)  # for what asks for no device: streams, memory, captures
     if job.device.type == "cuda":
         torch.cuda.init()
-    go.acquire()
-    without_autograd = isinstance(job.workload, Inference)
+    infers = isinstance(job.workload, Inference)
+    preparing = inference if infers else training
     # Not in inference mode: tensors made there have no versions, by which derived weights follow their sources.
-    with torch.set_grad_enabled(not without_autograd):
-        entrants = prepare_all(job, pipe)
+    with torch.set_grad_enabled(not infers):
+        made = preparing.make(job)
+        go.acquire()
+        pipe.say(doing="the first runs")
+        entrants = prepare_all(job, preparing.preparer(job, made), pipe)
         pipe.say(ready=True)
         go.acquire()
         measure(job, entrants, pipe)
