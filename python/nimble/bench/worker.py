@@ -1,9 +1,9 @@
 """The process that does one job: `python -m nimble.bench.worker JOB`.
 
 Says what it found in lines of JSON, on what was its standard output: libraries that print there do not disturb it.
-Makes its network on the host, waits for a line on its input, prepares its systems, waits for another, times them in turn
-and then Nimble's tasks, and profiles last, since timings after profiling are off. What comes before the first line takes
-seconds, in which the job before it prepares its own.
+Makes its network on the host, waits for a line on its input, prepares its systems, waits for another, times them in
+turn and then Nimble's tasks, and profiles last, since timings after profiling are off. What comes before the first line
+takes seconds, in which the job before it prepares its own.
 """
 
 from __future__ import annotations
