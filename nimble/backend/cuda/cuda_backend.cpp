@@ -47,7 +47,8 @@ class CudaBackend final : public Backend {
   std::vector<StreamLimit> stream_choices(std::size_t degree_of_concurrency) const override {
     std::vector<StreamLimit> choices = {StreamLimit::at_most(1)};
     if (degree_of_concurrency <= 1) return choices;
-    // Where there are few branches, one stream more or less counts; a large program would take long to try all.
+    // Where there are few branches, one stream more or less counts; a large program would take long to try
+    // all.
     constexpr std::array<std::size_t, 4> kForFew = {2, 3, 4, 6}, kForMany = {2, 4, 8, 16};
     for (const std::size_t streams : degree_of_concurrency <= 8 ? kForFew : kForMany) {
       if (streams <= degree_of_concurrency) choices.push_back(StreamLimit::at_most(streams));

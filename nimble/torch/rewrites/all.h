@@ -12,6 +12,7 @@ extern const Rewrite kFoldBatchNorm;
 extern const Rewrite kFuseConvolution;
 extern const Rewrite kFusePointwise;
 extern const Rewrite kLinearActivation;
+extern const Rewrite kMergeLinears;
 extern const Rewrite kMkldnnConvolution;
 extern const Rewrite kMkldnnLinear;
 extern const Rewrite kNormThroughCat;

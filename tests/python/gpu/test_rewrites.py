@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 from nimble.bench.workloads import make
+from rewrites.attention import Attention
 from support import replay
 
 import nimble
@@ -22,6 +23,7 @@ REWRITES = [
     "fuse_convolution",
     "separable_convolution",
     "pooling",
+    "merge_linears",
     "linear_activation",
     "fuse_pointwise",
     "cat_by_address",
@@ -99,6 +101,17 @@ def test_depthwise_convolutions_become_part_of_those_behind_them(name, dtype):
     )
     assert fast.stats["tasks"] <= apart.stats["tasks"] - 10, fast.explain()
     assert_no_worse_than_eager(model, fast, torch.randn_like(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_query_key_and_value_are_one_product(dtype):
+    model = torch.nn.Sequential(*(Attention(256, 4) for _ in range(3))).eval().cuda().to(dtype)
+    x = torch.randn(2, 64, 256, device="cuda", dtype=dtype)
+    with torch.no_grad():
+        plain = nimble.compile(model, strict=True).prepare(x)
+        fast = nimble.compile(model, strict=True, rewrites=["merge_linears"], tune=0).prepare(x)
+        assert fast.stats["tasks"] == plain.stats["tasks"] - 6, fast.explain()
+        assert_no_worse_than_eager(model, fast, torch.randn_like(x))
 
 
 @pytest.mark.parametrize("name", ["nasnet_a_mobile", "mobilenet_v2"])
