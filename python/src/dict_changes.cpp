@@ -75,9 +75,13 @@ bool DictChanges::all_in_place(const std::function<bool(std::size_t)>& is_in_pla
     }
     return true;
   }
-  for (; !changed_.empty(); changed_.pop_back()) {
-    if (!is_in_place(changed_.back())) return false;
-    is_changed_[changed_.back()] = false;
+  while (!changed_.empty()) {
+    const std::size_t dict = changed_.back();
+    changed_.pop_back();
+    is_changed_[dict] = false;  // looking may run Python, and a change meanwhile marks it again
+    if (is_in_place(dict)) continue;
+    mark(dict);
+    return false;
   }
   return true;
 }

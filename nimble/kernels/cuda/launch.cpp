@@ -9,8 +9,8 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 
 #include "nimble/kernels/cuda/dependent_launch.h"
@@ -30,8 +30,8 @@ int current_arch() {
 class LoadedKernels {
  public:
   static LoadedKernels& of_process() {
-    static LoadedKernels kernels;
-    return kernels;
+    static auto* kernels = new LoadedKernels;  // used by threads until the very end of the process
+    return *kernels;
   }
 
   const DiskCache& cache() const { return cache_; }
@@ -162,10 +162,10 @@ void launch(const KernelSource& kernel, std::span<void* const> pointers) {
 Compiling load_ahead(std::span<const KernelSource> kernels) {
   auto& known = LoadedKernels::of_process();
   const int arch = current_arch();
-  std::unordered_set<std::string_view> seen;
+  std::set<std::pair<bool, std::string_view>> seen;
   std::vector<KernelSource> missing, of_others;
   for (const KernelSource& kernel : kernels) {
-    if (!seen.insert(kernel.text).second || known.find(kernel, arch)) continue;
+    if (!seen.insert({kernel.contract, kernel.text}).second || known.find(kernel, arch)) continue;
     (known.coming(kernel, arch) ? of_others : missing).push_back(kernel);
   }
   if (missing.empty() && of_others.empty()) return nullptr;

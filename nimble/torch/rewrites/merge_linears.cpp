@@ -9,8 +9,13 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 
+#include "nimble/core/error.h"
 #include "nimble/torch/operator_facts.h"
+#include "nimble/torch/rewrites/activations.h"
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/cuda/sites.h"
 #include "nimble/torch/rewrites/edit.h"
@@ -37,10 +42,37 @@ bool is_dense(const TensorRef& ref) {
   return ref.offset == 0 && ref.strides[1] == 1 && ref.strides[0] == ref.sizes[1];
 }
 
+// Operators that go by the strides of what they read. Others may take it for one stretch of memory, as it was
+// when they were recorded.
+bool reads_columns(const Task& task) {
+  static const std::unordered_set<std::string_view> kNames = {
+      "aten::mm",
+      "aten::addmm",
+      "aten::bmm",
+      "aten::baddbmm",
+      "aten::_softmax",
+      "aten::native_layer_norm",
+      "aten::cat",
+      "aten::clone",
+      "aten::_to_copy",
+      "aten::copy_",
+      "aten::sum",
+      "aten::mean",
+      "aten::_scaled_dot_product_cudnn_attention",
+      "aten::_scaled_dot_product_efficient_attention",
+      "aten::_scaled_dot_product_flash_attention",
+      "aten::_scaled_dot_product_flash_attention_for_cpu",
+  };
+  return task.op.hasTag(at::Tag::pointwise) || kNames.contains(task.op.operator_name().name);
+}
+
 std::optional<Linear> linear_at(const Program& program, const Uses& uses, TaskId id) {
   const Task& task = program.task(id);
   const bool adds = is_call_of(task, "aten::addmm");
-  if ((!adds && !is_call_of(task, "aten::mm")) || task.results.size() != 1) return std::nullopt;
+  if ((!adds && !is_call_of(task, "aten::mm")) || !task.op.operator_name().overload_name.empty() ||
+      !c10::isFloatingType(first_result(task).dtype)) {
+    return std::nullopt;
+  }
   Linear linear{.task = id,
                 .input = *tensor_argument(task, adds ? 1 : 0),
                 .weight = *tensor_argument(task, adds ? 2 : 1),
@@ -56,8 +88,8 @@ std::optional<Linear> linear_at(const Program& program, const Uses& uses, TaskId
   const bool whole = uses.maker(linear.result) == id && uses.is_private(linear.result.buffer);
   const auto element = static_cast<std::int64_t>(c10::elementSize(linear.result.dtype));
   if (!whole || !is_dense(linear.result) || linear.result.numel() == 0 ||
-      linear.columns() * element % kVectorBytes != 0 || !c10::isFloatingType(linear.result.dtype) ||
-      !uses.is_weight(linear.weight) || !never_rewritten(program, uses, linear.input)) {
+      linear.columns() * element % kVectorBytes != 0 || !uses.is_weight(linear.weight) ||
+      !never_rewritten(program, uses, linear.input)) {
     return std::nullopt;
   }
   return linear;
@@ -117,24 +149,47 @@ class Merge {
     const Task &a = program_.task(linear.task), &b = program_.task(first.task);
     return linear.input == first.input && linear.bias.has_value() == first.bias.has_value() &&
            linear.result.dtype == first.result.dtype && a.part == b.part && a.state == b.state &&
-           is_there(linear.weight, first.task) && (!linear.bias || is_there(*linear.bias, first.task)) &&
-           can_be_columns(linear) && !has_activation(linear);
+           can_be_there(linear.weight, first.task) &&
+           (!linear.bias || can_be_there(*linear.bias, first.task)) && can_be_columns(linear) &&
+           !has_activation(linear);
   }
 
-  // What makes a weight from others may come later in the program.
   bool is_there(const TensorRef& weight, TaskId task) const {
     return std::ranges::all_of(uses_.writers(weight.buffer), [&](TaskId writer) { return writer < task; });
+  }
+
+  // What makes a weight from others may come later in the program, as autocast's casts do; then it can be
+  // made sooner.
+  bool can_be_there(const TensorRef& weight, TaskId task) const {
+    if (is_there(weight, task)) return true;
+    const Task& maker = program_.task(uses_.writers(weight.buffer).front());
+    return maker.results.size() == 1 && std::holds_alternative<TensorRef>(maker.results[0]) &&
+           first_result(maker).offset == 0 && maker.writes == std::vector{first_result(maker)} &&
+           std::ranges::all_of(maker.reads, [&](const TensorRef& ref) { return is_there(ref, task); });
+  }
+
+  TensorRef bring(TensorRef weight, TaskId task) {
+    if (is_there(weight, task)) return weight;
+    const Task& maker = program_.task(uses_.writers(weight.buffer).front());
+    TensorRef made = first_result(maker);
+    made.buffer = edit_.new_tensor(made.sizes, made.dtype, program_.buffer(weight.buffer).device).buffer;
+    edit_.insert(task, maker.op, maker.arguments, {made});
+    weight.buffer = made.buffer;
+    return weight;
   }
 
   // An activation that can become part of the product is worth more.
   bool has_activation(const Linear& linear) const {
     const auto reader = uses_.only_reader(linear.task);
-    return reader && (is_call_of(program_.task(*reader), "aten::relu") ||
-                      is_call_of(program_.task(*reader), "aten::gelu"));
+    if (!reader) return false;
+    if (!context_.device.is_cuda()) return activation_of(program_.task(*reader)).has_value();
+    const auto activation = fusible_activation(program_.task(*reader));
+    return linear.bias && (activation == "relu" || activation == "gelu_tanh");
   }
 
   bool can_be_columns(const Linear& linear) const {
     for (const TaskId reader : uses_.readers(linear.result.buffer)) {
+      if (!reads_columns(program_.task(reader))) return false;
       for (const TensorRef& ref : program_.task(reader).reads) {
         if (ref.buffer != linear.result.buffer) continue;
         const std::int64_t width = linear.columns();
@@ -154,14 +209,6 @@ class Merge {
     const std::int64_t rows = first.result.sizes[0], inputs = first.weight.sizes[0];
 
     // Weights lie as PyTorch's layers have them: a row for each column of the result.
-    TensorRefList weights, biases;
-    for (const Linear& linear : siblings) {
-      TensorRef weight = linear.weight;
-      std::swap(weight.sizes[0], weight.sizes[1]);
-      std::swap(weight.strides[0], weight.strides[1]);
-      weights.refs.emplace_back(std::move(weight));
-      if (linear.bias) biases.refs.emplace_back(*linear.bias);
-    }
     const TensorRef rows_of_weights = edit_.new_tensor({columns, inputs}, first.weight.dtype, device);
     TensorRef weight = rows_of_weights;
     weight.sizes = {inputs, columns};
@@ -174,6 +221,14 @@ class Merge {
 
     const auto& op = program_.task(first.task).op;
     if (!is_faster({edit_.make_task(first.task, op, arguments, {whole})}, siblings)) return;
+    TensorRefList weights, biases;
+    for (const Linear& linear : siblings) {
+      TensorRef rows_of_weight = bring(linear.weight, first.task);
+      std::swap(rows_of_weight.sizes[0], rows_of_weight.sizes[1]);
+      std::swap(rows_of_weight.strides[0], rows_of_weight.strides[1]);
+      weights.refs.emplace_back(std::move(rows_of_weight));
+      if (linear.bias) biases.refs.emplace_back(bring(*linear.bias, first.task));
+    }
     edit_.insert(first.task, cat, {weights, c10::IValue(0)}, {rows_of_weights});
     if (bias) edit_.insert(first.task, cat, {biases, c10::IValue(0)}, {*bias});
     edit_.replace(first.task, op, std::move(arguments), {whole});
@@ -206,7 +261,9 @@ class Merge {
     const auto found = columns_.find(ref.buffer);
     if (found == columns_.end()) return;
     const auto& [whole, width, new_width, first] = found->second;
-    ref = *in_columns(ref, width, new_width, first);
+    auto moved = in_columns(ref, width, new_width, first);
+    if (!moved) throw Error("[nimble::rewrite] an operator looks at a linear layer's result across rows");
+    ref = *std::move(moved);
     ref.buffer = whole;
   }
 

@@ -59,6 +59,15 @@ class Child:
             raise Stopped(f"its process ended: {self.last_error()}")
         return found
 
+    def wait_until_made(self, deadline: float) -> None:
+        """Until it does nothing but wait for its turn. If it does not come to that, its own turn will tell why."""
+        try:
+            found = self.lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            return
+        if found is None or "made" not in found:
+            self.lines.put(found)
+
     def go(self) -> None:
         try:
             self.process.stdin.write("\n")

@@ -44,7 +44,7 @@ class Suite:
             child = child or self.start(cell)
             coming = self.start(following) if following and ahead else None
             try:
-                self.run_job(child, cell, self.sharers_of(cell))
+                self.run_job(child, cell, self.sharers_of(cell), coming)
                 self.finish_job()
             except BaseException:
                 if coming:
@@ -101,13 +101,15 @@ class Suite:
         """It waits for its turn."""
         return Child(self.job(cell, self.sharers_of(cell)), compiler_threads=1)
 
-    def run_job(self, child: Child, cell: Cell, systems: list[System]) -> None:
+    def run_job(self, child: Child, cell: Cell, systems: list[System], coming: Child | None) -> None:
         patience = self.settings.prepare_limit * len(systems)
         try:
             if self.time_is_up():
                 return self.give_up(cell, systems)
             child.go()
             if self.listen(child, cell, systems, "ready", patience):
+                if coming:  # nobody disturbs whoever is timed
+                    coming.wait_until_made(self.deadline)
                 child.go()
                 self.listen(child, cell, systems, "done", self.patience_while_timing(len(systems)))
         finally:
@@ -159,6 +161,8 @@ class Suite:
         return True
 
     def take(self, message: dict, cell: Cell, names: set[str]) -> None:
+        if "made" in message:
+            return
         if "doing" in message:
             self.say(f"{cell}: {message['doing']}")
         elif message["system"] not in names:

@@ -3,7 +3,7 @@
 Says what it found in lines of JSON, on what was its standard output: libraries that print there do not disturb it.
 Makes its network on the host, waits for a line on its input, prepares its systems, waits for another, times them in
 turn and then Nimble's tasks, and profiles last, since timings after profiling are off. What comes before the first line
-takes seconds, in which the job before it prepares its own.
+takes seconds, in which the job before it prepares its own; it is not timed until this is over.
 """
 
 from __future__ import annotations
@@ -144,6 +144,7 @@ def main() -> None:
     # Not in inference mode: tensors made there have no versions, by which derived weights follow their sources.
     with torch.set_grad_enabled(not infers):
         made = preparing.make(job)
+        pipe.say(made=True)
         go.acquire()
         pipe.say(doing="the first runs")
         entrants = prepare_all(job, preparing.preparer(job, made), pipe)

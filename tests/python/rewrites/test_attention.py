@@ -22,6 +22,35 @@ def test_query_key_and_value_are_one_product(bias):
     assert_as_near_as_eager(replay(fast, fresh), model(fresh), in_double(model)(fresh.double()), least=1e-6)
 
 
+class BeforeAnLstm(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (torch.nn.Linear(8, 8, bias=False) for _ in range(2))
+        self.lstm = torch.nn.LSTM(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lstm(self.first(x))[0] + self.second(x).sigmoid()
+
+
+@torch.no_grad()
+def test_who_does_not_go_by_strides_is_given_one_stretch_of_memory():
+    # Recorded with zeros, with which whatever else it reads is zero too.
+    model, x = BeforeAnLstm().eval(), torch.zeros(5, 2, 8)
+    fast = nimble.compile(model, strict=True, rewrites="default").prepare(x)
+    fresh = torch.randn_like(x)
+    torch.testing.assert_close(replay(fast, fresh), model(fresh), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_query_key_and_value_are_one_product_under_autocast():
+    model, x = Attention().eval(), torch.randn(2, 5, 32)
+    rewrites = ["common_subexpressions", "merge_linears"]  # the input is cast three times
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        fast = nimble.compile(model, strict=True, rewrites=rewrites, tune=0).prepare(x)
+        assert "merge_linears: 1 times" in fast.explain()
+        torch.testing.assert_close(replay(fast, x), model(x), rtol=2e-2, atol=2e-2)
+
+
 @torch.no_grad()
 def test_the_product_follows_each_of_its_weights():
     model, x = Attention().eval(), torch.randn(2, 5, 32)

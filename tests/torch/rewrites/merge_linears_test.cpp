@@ -111,6 +111,48 @@ TEST_F(MergeLinears, NotWhereColumnsWouldBeginAnywhere) {
   EXPECT_EQ(merged(function, inputs_), 0u);
 }
 
+// They take what they are given for one stretch of memory.
+TEST_F(MergeLinears, NotWhereAnOperatorMayNotGoByStrides) {
+  const Function grouped = [&](const Tensors& in) -> Tensors {
+    return {at::group_norm(at::linear(in[0], a_, bias_a_).view({4, 8, 1}), 2),
+            at::linear(in[0], b_, bias_b_).sin()};
+  };
+  const Function distances = [&](const Tensors& in) -> Tensors {
+    return {at::pdist(at::linear(in[0], a_, bias_a_)), at::linear(in[0], b_, bias_b_).sin()};
+  };
+  for (const Function& function : {grouped, distances}) EXPECT_EQ(merged(function, inputs_), 0u);
+}
+
+// As autocast does it: each weight is brought to the type of the product right before it.
+TEST_F(MergeLinears, WeightsThatAreMadeLaterAreMadeSooner) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor x = in[0].to(at::kDouble);
+    const auto linear = [&](const at::Tensor& weight, const at::Tensor& bias) {
+      return at::linear(x, weight.to(at::kDouble), bias.to(at::kDouble));
+    };
+    return {linear(a_, bias_a_).sin(), linear(b_, bias_b_).cos(), linear(c_, bias_c_).exp()};
+  };
+  const Forced result = forced(function, inputs_, kMergeLinears);
+  EXPECT_EQ(drawn(result.program), R"(
+%0 = _to_copy(input0)
+%1 = addmm(derived0, %0, derived1)
+%2 = sin(%1)
+%3 = cos(%1)
+%4 = exp(%1)
+return %2 %3 %4
+)");
+  expect_same(result.program, function, inputs_);
+}
+
+TEST_F(MergeLinears, NotIntoATensorThatIsGiven) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    at::Tensor out = at::empty({4, 8});
+    at::mm_out(out, in[0], a_.t());
+    return {out.sin(), at::mm(in[0], b_.t()).sin(), at::mm(in[0], c_.t()).cos()};
+  };
+  EXPECT_EQ(merged(function, inputs_), 1u);
+}
+
 TEST_F(MergeLinears, NotWithFactors) {
   const Function function = [&](const Tensors& in) -> Tensors {
     return {at::addmm(bias_a_, in[0], a_.t(), 1, 0.5) * at::addmm(bias_b_, in[0], b_.t(), 1, 0.5)};
