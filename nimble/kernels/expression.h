@@ -21,23 +21,26 @@ struct Value {
 inline Value input(std::size_t index) { return {Value::Kind::kInput, index}; }
 inline Value step(std::size_t index) { return {Value::Kind::kStep, index}; }
 
-// A tensor, or a number, string or none by value.
+// A tensor, or a number, string, list of whole numbers or none by value.
 using Argument = std::variant<Value, c10::IValue>;
 
-// One call of an ATen operator, with all arguments that its schema has.
+// One call of an ATen operator, with all arguments that its schema has; of several results the first counts.
 struct Step {
   std::string function;  // "add.Tensor", as in "aten::add.Tensor"
   std::vector<Argument> arguments;
 };
 
-// Pointwise work as a value: operators of ATen, each with one result, in an order in which they can run. It
-// means what those calls mean, types and roundings in between included, so a kernel made of it gives eager's
-// bits.
+// Work as a value: operators of ATen, pointwise ones and those over rows, in an order in which they can run.
+// It means what those calls mean, types and roundings in between included, so a kernel made of pointwise ones
+// gives eager's bits.
 struct Expression {
   std::size_t inputs = 0;
   std::vector<Step> steps;
   std::vector<Value> results;
 };
+
+// Whether a call looks at whole rows for each element: a layer norm or a softmax.
+bool is_over_rows(const Step& step);
 
 // "%0 = add.Tensor(x0, x1, 1); %1 = relu(%0); return %1". Reading it gives the same expression again; throws
 // InvalidInput, naming the place, where it is none.

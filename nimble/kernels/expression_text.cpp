@@ -33,6 +33,13 @@ std::string print(const Argument& argument) {
   if (constant.isInt()) return std::to_string(constant.toInt());
   if (constant.isDouble()) return print_number(constant.toDouble());
   if (constant.isString()) return "'" + constant.toStringRef() + "'";
+  if (constant.isIntList()) {
+    std::string text;
+    for (const std::int64_t number : constant.toIntList()) {
+      text += (text.empty() ? "" : ", ") + std::to_string(number);
+    }
+    return "[" + text + "]";
+  }
   throw InvalidInput("[nimble::Expression] an argument of type " + constant.tagKind() +
                      " cannot be part of an expression");
 }
@@ -95,6 +102,7 @@ class Reader {
       expect("'");
       return c10::IValue(content);
     }
+    if (accept("[")) return c10::IValue(read_whole_numbers());
     const auto token = read_until(",);");
     if (token == "none") return c10::IValue();
     if (token == "true" || token == "false") return c10::IValue(token == "true");
@@ -109,6 +117,19 @@ class Reader {
       return c10::IValue(number);
     }
     fail("an argument");
+  }
+
+  std::vector<std::int64_t> read_whole_numbers() {
+    std::vector<std::int64_t> numbers;
+    if (accept("]")) return numbers;
+    do {
+      const auto token = read_until(",]");
+      const auto [end, error] =
+          std::from_chars(token.data(), token.data() + token.size(), numbers.emplace_back());
+      if (error != std::errc() || end != token.data() + token.size()) fail("a whole number");
+    } while (accept(", "));
+    expect("]");
+    return numbers;
   }
 
   Value read_value(Expression& expression) {

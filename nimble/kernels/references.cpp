@@ -17,6 +17,10 @@ at::Tensor& pointwise_out(at::TensorList inputs, std::string_view expression, at
   return copy_into(out, pointwise(inputs, expression).at(0));
 }
 
+std::vector<at::Tensor> rows(at::TensorList inputs, std::string_view expression) {
+  return evaluate(parse_expression(expression), inputs);
+}
+
 at::Tensor depthwise_convolution(const at::Tensor& x, const at::Tensor& weight,
                                  const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
                                  at::IntArrayRef padding, at::IntArrayRef dilation,
@@ -83,6 +87,7 @@ namespace {
 
 TORCH_LIBRARY_IMPL(nimble, CompositeExplicitAutograd, library) {
   library.impl("pointwise", pointwise);
+  library.impl("rows", rows);
   library.impl("depthwise_convolution", depthwise_convolution);
   library.impl("max_pool2d", max_pool2d);
   library.impl("avg_pool2d", avg_pool2d);

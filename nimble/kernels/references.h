@@ -13,6 +13,8 @@ namespace nimble::kernels {
 std::vector<at::Tensor> pointwise(at::TensorList inputs, std::string_view expression);
 at::Tensor& pointwise_out(at::TensorList inputs, std::string_view expression, at::Tensor& out);
 
+std::vector<at::Tensor> rows(at::TensorList inputs, std::string_view expression);
+
 at::Tensor depthwise_convolution(const at::Tensor& x, const at::Tensor& weight,
                                  const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
                                  at::IntArrayRef padding, at::IntArrayRef dilation,

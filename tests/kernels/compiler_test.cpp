@@ -14,6 +14,7 @@
 #include "nimble/kernels/matrix_source.h"
 #include "nimble/kernels/pointwise_source.h"
 #include "nimble/kernels/pooling_source.h"
+#include "nimble/kernels/row_source.h"
 #include "tests/core/temporary_folder.h"
 
 namespace nimble::kernels {
@@ -66,6 +67,14 @@ KernelSource pointwise(at::ScalarType type) {
   return pointwise_source(expression, {x, x}, steps, {at::empty_like(x), at::empty_like(x, at::kBool)});
 }
 
+KernelSource rows(at::ScalarType type, std::int64_t columns, const std::string& call) {
+  const Expression expression =
+      parse_expression("%0 = add.Tensor(x0, x1, 1); %1 = " + call + "; %2 = silu(%1); return %0, %2");
+  const auto meta = at::device(at::kMeta).dtype(type);
+  const at::Tensor x = at::empty({1000, columns}, meta), mask = at::empty({columns}, meta);
+  return row_source(expression, {x, mask}, evaluate_steps(expression, {x, mask}), {x, x});
+}
+
 KernelSource matrix(at::ScalarType type, bool has_filters) {
   const at::Tensor x =
       at::empty({1, 44, 14, 14}, at::dtype(type).memory_format(at::MemoryFormat::ChannelsLast));
@@ -100,6 +109,9 @@ std::vector<KernelSource> every_kind(at::ScalarType type) {
           pooling(Pooling::Kind::kAdaptiveAverage, type, 3),
           pooling(Pooling::Kind::kAdaptiveAverage, type, 1),
           pointwise(type),
+          rows(type, 64, "_softmax(%0, -1, false)"),
+          rows(type, 1000, "_safe_softmax(%0, -1, none)"),
+          rows(type, 8192, "native_layer_norm(%0, [8192], x1, x1, 1e-05)"),
           matrix(type, false),
           matrix(type, true)};
 }
@@ -190,6 +202,20 @@ TEST(CompilerTest, OperatorsWithoutMemoryTellWhichKernelsTheyNeed) {
   ASSERT_EQ(collector.kernels.size(), 1u);
   EXPECT_EQ(collector.kernels[0].text, pooling(Pooling::Kind::kAdaptiveAverage, at::kFloat, 1, "none").text);
   EXPECT_EQ(stack[0].toTensor().sizes(), (std::vector<std::int64_t>{1, 32, 1, 1}));
+}
+
+TEST(CompilerTest, RowsWithoutMemoryTellTheirShapesAndTheirKernel) {
+  const std::string call = "native_layer_norm(%0, [768], x1, x1, 1e-05)";
+  const auto meta = at::device(at::kMeta).dtype(at::kHalf);
+  const c10::List<at::Tensor> inputs({at::empty({1000, 768}, meta), at::empty({768}, meta)});
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("nimble::rows", "");
+  torch::jit::Stack stack = {inputs,
+                             "%0 = add.Tensor(x0, x1, 1); %1 = " + call + "; %2 = silu(%1); return %0, %2"};
+  KernelCollector collector;
+  op.callBoxed(&stack);
+  ASSERT_EQ(collector.kernels.size(), 1u);
+  EXPECT_EQ(collector.kernels[0].text, rows(at::kHalf, 768, call).text);
+  EXPECT_EQ(stack[0].toTensorVector().size(), 2u);
 }
 
 TEST(CompilerTest, AProductWithoutMemoryTellsItsShapeAndItsKernel) {

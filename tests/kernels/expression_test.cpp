@@ -27,13 +27,17 @@ TEST(ExpressionTest, ReadsWhatItPrints) {
        {"gelu", {step(0), c10::IValue("tanh")}},
        {"mul.Scalar", {step(1), c10::IValue(0.1)}},
        {"mul.Scalar", {step(2), c10::IValue(2.0)}},
-       {"add.Scalar", {step(3), c10::IValue(-3), c10::IValue(true)}}},
-      {step(4), step(1), input(0)},
+       {"add.Scalar", {step(3), c10::IValue(-3), c10::IValue(true)}},
+       {"native_layer_norm",
+        {step(4), c10::IValue(std::vector<std::int64_t>{3, 4}), c10::IValue(), c10::IValue(),
+         c10::IValue(0.5)}}},
+      {step(5), step(1), input(0)},
   };
   const std::string text = to_string(all_kinds);
   EXPECT_EQ(text,
             "%0 = clamp(x2, -inf, none); %1 = gelu(%0, 'tanh'); %2 = mul.Scalar(%1, 0.1); "
-            "%3 = mul.Scalar(%2, 2.0); %4 = add.Scalar(%3, -3, true); return %4, %1, x0");
+            "%3 = mul.Scalar(%2, 2.0); %4 = add.Scalar(%3, -3, true); "
+            "%5 = native_layer_norm(%4, [3, 4], none, none, 0.5); return %5, %1, x0");
   EXPECT_EQ(to_string(parse_expression(text)), text);
   EXPECT_EQ(parse_expression(text).inputs, 3u);
 }
@@ -46,7 +50,9 @@ TEST(ExpressionTest, EveryTextThatIsNoneIsRefused) {
   for (const char* wrong :
        {"%1 = relu(x0); return %1", "%0 = relu(%0); return %0", "%0 = relu(x0); return %1",
         "%0 = relu(x0; return %0", "%0 = add.Scalar(x0, two, 1); return %0",
-        "%0 = relu(x0); return %0 and more", "%0 = relu(x99999999999); return %0"}) {
+        "%0 = relu(x0); return %0 and more", "%0 = native_layer_norm(x0, [3, none, none, 1.0); return %0",
+        "%0 = native_layer_norm(x0, [x0], none, none, 1.0); return %0",
+        "%0 = relu(x99999999999); return %0"}) {
     EXPECT_THROW(parse_expression(wrong), InvalidInput) << wrong;
   }
 }

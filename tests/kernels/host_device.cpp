@@ -19,7 +19,7 @@ using Run = void (*)(void* const* pointers, unsigned blocks, unsigned threads);
 // The kernel's own text with the host's instructions, and a loop over all threads of all blocks.
 std::string host_program(const kernels::KernelSource& kernel, std::size_t pointers) {
   std::string text = kernel.text;
-  const bool waits = text.find("__syncthreads") != text.npos;
+  const bool waits = text.find("__syncthreads") != text.npos || text.find("__shfl") != text.npos;
   text.replace(text.find(kernels::device::instructions), kernels::device::instructions.size(),
                std::string(waits ? "#define THREADS_WAIT\n" : "") + "#include \"" HOST_DEVICE "\"\n");
   std::string arguments;

@@ -7,33 +7,15 @@
 #include <cmath>
 
 #include "nimble/core/error.h"
+#include "nimble/kernels/element_source.h"
 #include "tests/kernels/host_device.h"
+#include "tests/kernels/run_expression.h"
 
 namespace nimble::kernels {
 namespace {
 
-at::Tensor without_memory(const at::Tensor& tensor) {
-  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
-}
-
-struct Ran {
-  KernelSource kernel;
-  std::vector<at::Tensor> results;
-};
-
-Ran run_kernel(const std::string& text, const std::vector<at::Tensor>& inputs) {
-  const Expression expression = parse_expression(text);
-  std::vector<at::Tensor> shapes, tensors = inputs, results;
-  for (const auto& tensor : inputs) shapes.push_back(without_memory(tensor));
-  const auto steps = evaluate_steps(expression, shapes);
-  for (const Value& value : expression.results) {
-    const auto& shape = (value.kind == Value::Kind::kInput ? shapes : steps)[value.index];
-    results.push_back(at::empty_strided(shape.sizes(), shape.strides(), shape.scalar_type()));
-    tensors.push_back(results.back());
-  }
-  const KernelSource kernel = pointwise_source(expression, inputs, steps, results);
-  testing::run_on_host(kernel, tensors);
-  return {kernel, results};
+testing::Ran run_kernel(const std::string& text, const std::vector<at::Tensor>& inputs) {
+  return testing::run_expression(pointwise_source, text, inputs);
 }
 
 // Equal bit by bit, NaN included.
@@ -167,7 +149,7 @@ TEST(PointwiseTest, AnyStridesAreRead) {
 TEST(PointwiseTest, SlicesAreWrittenInPlaceAsWideAsTheyAreAligned) {
   const Expression expression = parse_expression(kSumRelu);
   const at::Tensor x = at::randn({1, 64, 64, 32}).contiguous(at::MemoryFormat::ChannelsLast);
-  const auto steps = evaluate_steps(expression, {without_memory(x), without_memory(x)});
+  const auto steps = evaluate_steps(expression, {testing::without_memory(x), testing::without_memory(x)});
   for (const auto& [first, width] :
        std::vector<std::pair<std::int64_t, std::string>>{{0, "4"}, {4, "4"}, {6, "2"}, {7, "1"}}) {
     const at::Tensor whole = at::full({1, 80, 64, 32}, 12345.0f).contiguous(at::MemoryFormat::ChannelsLast);

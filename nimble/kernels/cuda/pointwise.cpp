@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "nimble/kernels/cuda/expression_call.h"
 #include "nimble/kernels/cuda/images.h"
-#include "nimble/kernels/cuda/launch.h"
+#include "nimble/kernels/element_source.h"
 #include "nimble/kernels/into.h"
 #include "nimble/kernels/pointwise_source.h"
 #include "nimble/kernels/references.h"
@@ -13,37 +14,11 @@
 namespace nimble::kernels {
 namespace {
 
-at::Tensor without_memory(const at::Tensor& tensor) {
-  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
-}
-
 bool has_kernel(const Expression& expression, at::TensorList inputs) {
-  const auto handles = [](const at::Tensor& tensor) {
-    return (tensor.is_cuda() || tensor.is_meta()) && !device_type(tensor.scalar_type()).empty();
-  };
-  return std::all_of(inputs.begin(), inputs.end(), handles) &&
+  const auto handles = [](const at::Tensor& tensor) { return !device_type(tensor.scalar_type()).empty(); };
+  return are_on_cuda_or_nowhere(inputs) && std::all_of(inputs.begin(), inputs.end(), handles) &&
          std::all_of(expression.steps.begin(), expression.steps.end(),
                      [](const Step& step) { return kernels::has_kernel(step); });
-}
-
-// ATen itself tells which types and layouts its calls would give.
-struct Shapes {
-  std::vector<at::Tensor> inputs, steps;
-
-  Shapes(const Expression& expression, at::TensorList given) {
-    for (const at::Tensor& tensor : given) inputs.push_back(without_memory(tensor));
-    steps = evaluate_steps(expression, inputs);
-  }
-  const at::Tensor& of(const Value& value) const {
-    return (value.kind == Value::Kind::kInput ? inputs : steps)[value.index];
-  }
-};
-
-void run(const Expression& expression, at::TensorList inputs, const Shapes& shapes, at::TensorList results) {
-  std::vector<void*> pointers;
-  for (const at::Tensor& tensor : inputs) pointers.push_back(address_of(tensor));
-  for (const at::Tensor& tensor : results) pointers.push_back(address_of(tensor));
-  launch(pointwise_source(expression, inputs, shapes.steps, results), pointers);
 }
 
 std::vector<at::Tensor> pointwise_cuda(at::TensorList inputs, std::string_view text) {
@@ -51,13 +26,8 @@ std::vector<at::Tensor> pointwise_cuda(at::TensorList inputs, std::string_view t
   if (!has_kernel(expression, inputs)) return evaluate(expression, inputs);
   const auto guard = on_device_of(inputs[0]);
   const Shapes shapes(expression, inputs);
-  std::vector<at::Tensor> results;
-  for (const Value& value : expression.results) {
-    const at::Tensor& shape = shapes.of(value);
-    results.push_back(
-        at::empty_strided(shape.sizes(), shape.strides(), inputs[0].options().dtype(shape.dtype())));
-  }
-  run(expression, inputs, shapes, results);
+  std::vector<at::Tensor> results = empty_results(expression, shapes, inputs[0]);
+  launch(pointwise_source(expression, inputs, shapes.steps, results), inputs, results);
   return results;
 }
 
@@ -68,7 +38,7 @@ at::Tensor& pointwise_out_cuda(at::TensorList inputs, std::string_view text, at:
   const Shapes shapes(expression, inputs);
   const at::Tensor& shape = shapes.of(expression.results.at(0));
   expect_fits(out, shape.sizes(), shape.scalar_type());
-  run(expression, inputs, shapes, {out});
+  launch(pointwise_source(expression, inputs, shapes.steps, {out}), inputs, {out});
   return out;
 }
 

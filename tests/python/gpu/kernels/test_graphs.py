@@ -9,6 +9,8 @@ from torch import Tensor
 
 pytestmark = pytest.mark.gpu
 
+SUM_SOFTMAX = "%0 = add.Tensor(x0, x1, 1); %1 = _softmax(%0, -1, false); return %1"
+
 
 def test_operators_run_inside_a_graph(dtype):
     x = random(1, 64, 14, 14, dtype=dtype, memory_format=torch.channels_last)
@@ -25,6 +27,7 @@ def test_operators_run_inside_a_graph(dtype):
         y = ops.matrix_convolution(y, dense, bias, y, "relu", 0, packed, bias, 1, 1)
         y = ops.max_pool2d(y, [2, 2], [2, 2], [0, 0], [1, 1], False)
         y = ops.pointwise([y, bias.view(-1, 1, 1)], SUM_RELU)[0]
+        y = ops.rows([y.permute(0, 2, 3, 1), bias], SUM_SOFTMAX)[0].permute(0, 3, 1, 2)
         return ops.adaptive_avg_pool2d(y, [1, 1])
 
     stream = torch.cuda.Stream()

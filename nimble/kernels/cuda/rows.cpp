@@ -1,0 +1,32 @@
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include <vector>
+
+#include "nimble/kernels/cuda/expression_call.h"
+#include "nimble/kernels/cuda/images.h"
+#include "nimble/kernels/references.h"
+#include "nimble/kernels/row_source.h"
+
+namespace nimble::kernels {
+namespace {
+
+std::vector<at::Tensor> rows_cuda(at::TensorList inputs, std::string_view text) {
+  const Expression expression = parse_expression(text);
+  const Shapes shapes(expression, inputs);
+  if (!are_on_cuda_or_nowhere(inputs) || !has_row_kernel(expression, inputs, shapes.steps)) {
+    return rows(inputs, text);
+  }
+  const auto guard = on_device_of(inputs[0]);
+  std::vector<at::Tensor> results = empty_results(expression, shapes, inputs[0]);
+  launch(row_source(expression, inputs, shapes.steps, results), inputs, results);
+  return results;
+}
+
+TORCH_LIBRARY_IMPL(nimble, CUDA, library) { library.impl("rows", rows_cuda); }
+
+// Without memory it tells shapes, and which kernel it needs.
+TORCH_LIBRARY_IMPL(nimble, Meta, library) { library.impl("rows", rows_cuda); }
+
+}  // namespace
+}  // namespace nimble::kernels

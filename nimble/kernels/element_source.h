@@ -1,0 +1,41 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <string_view>
+
+#include "nimble/kernels/expression.h"
+#include "nimble/kernels/kernel_source.h"
+
+namespace nimble::kernels {
+
+// Whether a generated kernel can do this call; otherwise it must not become a step of an expression.
+bool has_kernel(const Step& step);
+
+// A number exactly, as text, of the type that arithmetic is done in.
+std::string literal(const c10::IValue& constant, std::string_view arithmetic);
+
+// What a generated kernel does with one element. In its text `a0`, `a1`, … are the values of the inputs, and
+// `t0`, `t1`, … those that the steps make.
+class ElementSource {
+ public:
+  // The tensors tell types; `steps` are what each step makes. All must outlive this.
+  ElementSource(const Expression& expression, at::TensorList inputs, at::TensorList steps)
+      : expression_(expression), inputs_(inputs), steps_(steps) {}
+
+  static std::string type(const at::Tensor& tensor);
+  static std::string name(const Value& value);
+  const at::Tensor& tensor(const Value& value) const;
+
+  // "const auto t1 = as<Half>(fn::add<arithmetic_t<Half>>(t0, a1, …));"
+  std::string step(std::size_t s) const;
+
+ private:
+  c10::ScalarType common_type(const Step& step) const;
+
+  const Expression& expression_;
+  at::TensorList inputs_, steps_;
+};
+
+}  // namespace nimble::kernels
