@@ -112,6 +112,12 @@ at::Tensor materialize(const TensorRef& ref, const c10::Storage& storage) {
   return tensor;
 }
 
+at::Tensor without_memory(const TensorRef& ref) {
+  const auto elements = static_cast<std::int64_t>(byte_range(ref).end / c10::elementSize(ref.dtype));
+  return at::empty({elements}, at::TensorOptions(at::kMeta).dtype(ref.dtype))
+      .as_strided(ref.sizes, ref.strides, ref.offset);
+}
+
 std::string to_string(const TensorRef& ref) {
   std::ostringstream text;
   text << short_name(ref.dtype) << '[';

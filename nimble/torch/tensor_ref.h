@@ -42,6 +42,9 @@ TensorRef describe(const at::Tensor& tensor, BufferId buffer);
 // A tensor that looks at `storage` as `ref` says, unknown to autograd.
 at::Tensor materialize(const TensorRef& ref, const c10::Storage& storage);
 
+// One that has no memory, to ask what would become of it.
+at::Tensor without_memory(const TensorRef& ref);
+
 // "f32[1, 64, 56, 56]" with strides only where they are not contiguous.
 std::string to_string(const TensorRef& ref);
 

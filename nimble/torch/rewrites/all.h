@@ -11,6 +11,7 @@ extern const Rewrite kCommonSubexpressions;
 extern const Rewrite kFoldBatchNorm;
 extern const Rewrite kFuseConvolution;
 extern const Rewrite kFusePointwise;
+extern const Rewrite kFuseRows;
 extern const Rewrite kLinearActivation;
 extern const Rewrite kMergeLinears;
 extern const Rewrite kMkldnnConvolution;

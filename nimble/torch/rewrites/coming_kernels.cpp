@@ -5,12 +5,6 @@
 namespace nimble {
 namespace {
 
-at::Tensor without_memory(const TensorRef& ref) {
-  const auto elements = static_cast<std::int64_t>(byte_range(ref).end / c10::elementSize(ref.dtype));
-  return at::empty({elements}, at::TensorOptions(at::kMeta).dtype(ref.dtype))
-      .as_strided(ref.sizes, ref.strides, ref.offset);
-}
-
 c10::IValue without_memory(const Operand& operand) {
   if (const auto* ref = std::get_if<TensorRef>(&operand)) return without_memory(*ref);
   if (const auto* list = std::get_if<TensorRefList>(&operand)) {

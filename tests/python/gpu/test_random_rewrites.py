@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nearness import assert_as_near_as_eager, in_double
-from rewrites.random_networks import linear_networks, networks, pooling_networks
+from rewrites.random_networks import linear_networks, networks, pooling_networks, transformers
 from support import replay
 
 import nimble
@@ -58,6 +58,12 @@ def test_pooling(model, dtype, channels_last):
 @MANY
 @given(model=linear_networks(), shape=st.sampled_from([(1, 8), (5, 8), (2, 3, 8)]), dtype=DTYPES)
 def test_linear_layers(model, shape, dtype):
+    check(model.cuda().to(dtype), torch.randn(shape, device="cuda", dtype=dtype))
+
+
+@MANY
+@given(model=transformers(width=40), shape=st.sampled_from([(1, 5, 40), (3, 33, 40)]), dtype=DTYPES)
+def test_transformers(model, shape, dtype):
     check(model.cuda().to(dtype), torch.randn(shape, device="cuda", dtype=dtype))
 
 

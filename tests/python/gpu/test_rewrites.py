@@ -25,6 +25,7 @@ REWRITES = [
     "pooling",
     "merge_linears",
     "linear_activation",
+    "fuse_rows",
     "fuse_pointwise",
     "cat_by_address",
 ]
@@ -80,6 +81,63 @@ def test_concatenations_run_nothing_where_their_parts_are_written_in_place(name,
 def test_each_rewrite_alone(name, rewrite):
     model, x = on_gpu(name, torch.float32)
     fast = nimble.compile(model, strict=True, rewrites=[rewrite], tune=0).prepare(x)
+    assert_no_worse_than_eager(model, fast, torch.randn_like(x))
+
+
+class EncoderLayer(torch.nn.Module):
+    """A transformer's, norms first or behind the sums, with attention of PyTorch's own or written out."""
+
+    def __init__(self, width: int, norm_first: bool, written_out: bool):
+        super().__init__()
+        self.norm_first, self.written_out = norm_first, written_out
+        self.projection, self.result = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.norm1, self.norm2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.wide, self.narrow = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def attention(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        heads = self.projection(x).view(batch, length, 3, -1, 64).permute(2, 0, 3, 1, 4)
+        query, key, value = heads.unbind()
+        if self.written_out:
+            mixed = (query @ key.transpose(-2, -1) / 8).softmax(-1) @ value
+        else:
+            mixed = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+        return self.result(mixed.transpose(1, 2).reshape(batch, length, width))
+
+    def dense(self, x: torch.Tensor) -> torch.Tensor:
+        return self.narrow(torch.nn.functional.gelu(self.wide(x)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.norm_first:
+            x = x + self.attention(self.norm1(x))
+            return x + self.dense(self.norm2(x))
+        x = self.norm1(x + self.attention(x))
+        return self.norm2(x + self.dense(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("written_out", [False, True], ids=["attention", "softmax"])
+@pytest.mark.parametrize("norm_first", [False, True], ids=["norms_behind", "norms_first"])
+def test_layer_norms_and_softmaxes_take_in_what_is_around_them(norm_first, written_out, dtype):
+    layers = 3
+    model = torch.nn.Sequential(*(EncoderLayer(256, norm_first, written_out) for _ in range(layers)))
+    model = model.eval().cuda().to(dtype)
+    x = torch.randn(2, 50, 256, device="cuda", dtype=dtype)
+    fast = nimble.compile(model, strict=True, rewrites=["fuse_rows"], tune=0).prepare(x)
+    plain = nimble.compile(model, strict=True, rewrites="none").prepare(x)
+    # Each sum but the first norm's neighbours and the last: with its norm one task less. Each softmax: its scale.
+    saved = (2 * layers - 1 if norm_first else 2 * layers) + (layers if written_out else 0)
+    assert plain.stats["tasks"] - fast.stats["tasks"] == saved, fast.explain()
+    assert_no_worse_than_eager(model, fast, torch.randn_like(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["vit_b_16"])
+def test_every_rewrite_of_a_transformer(name, dtype):
+    model, x = on_gpu(name, dtype)
+    fast = nimble.compile(model, strict=True, rewrites="default").prepare(x)
+    plain = nimble.compile(model, strict=True, rewrites="none").prepare(x)
+    assert fast.stats["tasks"] < plain.stats["tasks"], fast.explain()
     assert_no_worse_than_eager(model, fast, torch.randn_like(x))
 
 

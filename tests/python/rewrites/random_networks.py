@@ -1,5 +1,5 @@
 """Random networks of what the rewrites look for: convolutions, batch norms, activations, sums, concatenations, pooling,
-linear layers."""
+linear layers, layer norms, attention."""
 
 from __future__ import annotations
 
@@ -121,6 +121,52 @@ def linear_networks(draw) -> nn.Module:
         beside = draw(st.booleans())
         layers.append(Branches(layer(), layer(), "add", draw(st.booleans())) if beside else layer())
     return nn.Sequential(*layers).eval()
+
+
+class Attention(nn.Module):
+    """Every number of a sequence looks at every other, by a softmax that is written out."""
+
+    def __init__(self, width: int, masked: bool):
+        super().__init__()
+        self.projection, self.result = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.masked = masked
+
+    def forward(self, x):
+        query, key, value = self.projection(x).chunk(3, -1)
+        scores = query @ key.transpose(-2, -1) / x.shape[-1] ** 0.5
+        if self.masked:
+            later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
+            scores = scores.masked_fill(later, -torch.inf)
+        return self.result(scores.softmax(-1) @ value)
+
+
+class Residual(nn.Module):
+    """A layer of a transformer, with its norm before it or behind the sum."""
+
+    def __init__(self, layer: nn.Module, norm: nn.Module, norm_first: bool):
+        super().__init__()
+        self.layer, self.norm, self.norm_first = layer, norm, norm_first
+
+    def forward(self, x):
+        return x + self.layer(self.norm(x)) if self.norm_first else self.norm(x + self.layer(x))
+
+
+@st.composite
+def transformers(draw, width: int = 8) -> nn.Module:
+    """Attention and linear layers in residual connections with layer norms, for sequences of `width` numbers each."""
+
+    def norm() -> nn.Module:
+        norm = nn.LayerNorm(width, elementwise_affine=draw(st.booleans()))
+        activation = draw(st.sampled_from([nn.Identity, nn.Identity, *ACTIVATIONS]))()
+        return norm if isinstance(activation, nn.Identity) else nn.Sequential(norm, activation)
+
+    def layer() -> nn.Module:
+        if draw(st.booleans()):
+            return Attention(width, masked=draw(st.booleans()))
+        return nn.Sequential(nn.Linear(width, 16), draw(st.sampled_from(ACTIVATIONS))(), nn.Linear(16, width))
+
+    layers = [Residual(layer(), norm(), draw(st.booleans())) for _ in range(draw(st.integers(1, 4)))]
+    return nn.Sequential(*layers, norm()).eval()
 
 
 @st.composite

@@ -7,7 +7,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nearness import assert_as_near_as_eager, distance, in_double
-from rewrites.random_networks import linear_networks, networks, pooling_networks
+from rewrites.random_networks import linear_networks, networks, pooling_networks, transformers
 from support import replay
 
 import nimble
@@ -46,6 +46,12 @@ def test_random_pooling_is_as_near_to_the_truth_as_eagers(model, channels_last):
 def test_random_linear_layers_are_as_near_to_the_truth_as_eagers(model, shape):
     # oneDNN's linear layers are taken only where they measure faster.
     check_on_fresh_input(model, torch.randn(shape), tune=0.01)
+
+
+@settings(max_examples=20, **MANY)
+@given(model=transformers(), batch=st.sampled_from([1, 3]))
+def test_random_transformers_are_as_near_to_the_truth_as_eagers(model, batch):
+    check_on_fresh_input(model, torch.randn(batch, 5, 8), tune=0)
 
 
 @settings(max_examples=10, **MANY)

@@ -13,11 +13,11 @@
 #include <algorithm>
 #include <map>
 
+#include "nimble/kernels/element_source.h"
 #include "nimble/kernels/expression.h"
-#include "nimble/kernels/kernel_source.h"
-#include "nimble/kernels/pointwise_source.h"
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
+#include "nimble/torch/rewrites/cuda/pointwise_tasks.h"
 #include "nimble/torch/rewrites/cuda/sites.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
@@ -61,98 +61,39 @@ class Fuse {
   // The task, and the groups of those that feed it and nobody else.
   std::optional<Group> group_of(TaskId id) {
     const Task& task = program_.task(id);
-    if (!is_pointwise(task)) return {};
+    if (!makes_one_tensor(program_, uses_, task)) return {};
     Group group{.expression = {}, .inputs = {}, .members = {}};
-    Step last{function_of(task), {}};
     std::vector<TaskId> taken;
-    for (std::size_t a = 0; a < task.arguments.size(); ++a) {
-      const TensorRef* ref = tensor_argument(task, a);
-      if (!ref) {
-        last.arguments.emplace_back(value_argument(task, a));
-      } else if (const auto number = known_number(*ref)) {
-        last.arguments.emplace_back(*number);
-        last.function = last.function.substr(0, last.function.find('.')) + ".Scalar";
-      } else if (const auto feeder = feeder_of(*ref, id)) {
-        last.arguments.emplace_back(append(group, groups_.at(*feeder)));
-        taken.push_back(*feeder);
-      } else {
-        last.arguments.emplace_back(input_of(group, *ref));
-      }
-    }
+    Step last = step_of(program_, task, [&](const TensorRef& ref) {
+      const auto feeder = feeder_of(ref, id);
+      if (!feeder) return input_of(group.inputs, ref);
+      taken.push_back(*feeder);
+      return append(group, groups_.at(*feeder));
+    });
     if (!kernels::has_kernel(last) || group.inputs.size() > kMostInputs ||
         group.expression.steps.size() >= kMostSteps) {
       return taken.empty() ? std::nullopt : alone(id);
     }
-    group.expression.steps.push_back(std::move(last));
-    group.expression.results = {kernels::step(group.expression.steps.size() - 1)};
-    group.members.push_back(id);
+    finish(group, id, std::move(last));
     for (const TaskId feeder : taken) groups_.erase(feeder);
     return group;
   }
 
   // Where taking others in would make too much of it.
   std::optional<Group> alone(TaskId id) const {
-    const Task& task = program_.task(id);
-    Group group{.expression = {}, .inputs = {}, .members = {id}};
-    Step only{function_of(task), {}};
-    for (std::size_t a = 0; a < task.arguments.size(); ++a) {
-      if (const TensorRef* ref = tensor_argument(task, a)) {
-        if (known_number(*ref)) return {};
-        only.arguments.emplace_back(input_of(group, *ref));
-      } else {
-        only.arguments.emplace_back(value_argument(task, a));
-      }
-    }
+    Group group{.expression = {}, .inputs = {}, .members = {}};
+    Step only = step_of(program_, program_.task(id),
+                        [&](const TensorRef& ref) { return input_of(group.inputs, ref); });
     if (!kernels::has_kernel(only)) return {};
-    group.expression.steps = {std::move(only)};
-    group.expression.results = {kernels::step(0)};
+    finish(group, id, std::move(only));
     return group;
   }
 
-  static std::string function_of(const Task& task) {
-    const auto& [name, overload] = task.op.operator_name();
-    const std::string bare = name.starts_with("aten::") ? name.substr(6) : "";
-    return overload.empty() ? bare : bare + "." + overload;
-  }
-
-  bool is_pointwise(const Task& task) const {
-    if (task.draw || task.results.size() != 1 || !std::holds_alternative<TensorRef>(task.results[0]))
-      return false;
-    const TensorRef& result = first_result(task);
-    if (task.writes.size() != 1 || !(task.writes[0] == result) || result.numel() == 0) return false;
-    if (program_.buffer(result.buffer).kind != BufferKind::kInternal) return false;
-    for (const Operand& operand : task.arguments) {
-      if (std::holds_alternative<TensorRefList>(operand)) return false;
-      if (const auto* value = std::get_if<c10::IValue>(&operand)) {
-        const bool plain =
-            value->isNone() || value->isBool() || value->isInt() || value->isDouble() || value->isString();
-        if (!plain) return false;
-      }
-    }
-    for (const TensorRef& ref : task.reads) {
-      if (known_number(ref) && ref.sizes.empty() && result.dtype == first_tensor(task).dtype) continue;
-      const bool readable = !ref.conjugate && !ref.negative && !kernels::device_type(ref.dtype).empty() &&
-                            program_.buffer(ref.buffer).device == program_.buffer(result.buffer).device &&
-                            never_rewritten(program_, uses_, ref);
-      if (!readable) return false;
-    }
-    return !task.reads.empty() && std::holds_alternative<TensorRef>(task.arguments[0]) &&
-           !known_number(first_tensor(task));
-  }
-
-  static const TensorRef& first_tensor(const Task& task) { return std::get<TensorRef>(task.arguments[0]); }
-
-  // A number of the user's code, which PyTorch wraps in a tensor on the host.
-  std::optional<c10::IValue> known_number(const TensorRef& ref) const {
-    const Buffer& buffer = program_.buffer(ref.buffer);
-    if (buffer.kind != BufferKind::kConstant || !ref.sizes.empty() || !buffer.device.is_cpu() ||
-        program_.device().is_cpu()) {
-      return {};
-    }
-    const c10::Scalar number = materialize(ref, buffer.outside.storage()).item();
-    return number.isFloatingPoint() ? c10::IValue(number.toDouble())
-           : number.isBoolean()     ? c10::IValue(number.toBool())
-                                    : c10::IValue(number.toLong());
+  static void finish(Group& group, TaskId id, Step last) {
+    group.expression.steps.push_back(std::move(last));
+    group.expression.results = {kernels::step(group.expression.steps.size() - 1)};
+    group.expression.inputs = group.inputs.size();
+    group.members.push_back(id);
   }
 
   // The group that makes `ref` for `reader` alone, and that it waits for longest.
@@ -166,19 +107,7 @@ class Fuse {
         if (depth_[writer.index()] > depth_[maker->index()]) return {};
       }
     }
-    const Task& feeder = program_.task(*maker);
-    if (feeder.part != task.part || feeder.step != task.step || !(feeder.state == task.state)) return {};
-    return maker;
-  }
-
-  static Value input_of(Group& group, const TensorRef& ref) {
-    const auto known = std::find(group.inputs.begin(), group.inputs.end(), ref);
-    const auto index = static_cast<std::size_t>(known - group.inputs.begin());
-    if (known == group.inputs.end()) {
-      group.inputs.push_back(ref);
-      group.expression.inputs = group.inputs.size();
-    }
-    return kernels::input(index);
+    return belong_together(program_.task(*maker), task) ? maker : std::nullopt;
   }
 
   // Puts the steps of `from` behind those of `group`; the value that they make.
@@ -186,7 +115,7 @@ class Fuse {
     const std::size_t first = group.expression.steps.size();
     const auto translated = [&](const Value& value) {
       return value.kind == Value::Kind::kStep ? kernels::step(first + value.index)
-                                              : input_of(group, from.inputs[value.index]);
+                                              : input_of(group.inputs, from.inputs[value.index]);
     };
     for (const Step& step : from.expression.steps) {
       Step copy = step;

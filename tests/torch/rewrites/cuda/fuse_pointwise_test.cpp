@@ -25,6 +25,23 @@ return %0
 )");
 }
 
+TEST_F(FusePointwise, NumbersBecomePartOfTheKernel) {
+  expect_drawn([](const Tensors& in) -> Tensors { return {((in[0] * 0.5).relu() + 2) / 3}; }, R"(
+%0 = nimble::pointwise(input0)
+return %0
+)");
+}
+
+TEST_F(FusePointwise, NotWhereTheOperatorTakesNoNumber) {
+  expect_drawn([](const Tensors& in) -> Tensors { return {at::div(in[0].relu(), 0.3, "floor").sigmoid()}; },
+               R"(
+%0 = relu(input0)
+%1 = div(%0)
+%2 = sigmoid(%1)
+return %2
+)");
+}
+
 TEST_F(FusePointwise, BothOperandsAreTakenInWhereNeitherIsWaitedForLonger) {
   expect_drawn([](const Tensors& in) -> Tensors { return {in[0].relu() * in[1].sigmoid()}; }, R"(
 %0 = nimble::pointwise(input0, input1)

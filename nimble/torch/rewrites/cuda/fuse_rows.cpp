@@ -1,0 +1,231 @@
+// A layer norm or a softmax becomes one generated kernel with the pointwise tasks around it.
+//
+//   %2 = add(%0, %1)
+//   %3 = native_layer_norm(%2, w, b)   ──▶   %2, %3 = nimble::rows(%0, %1, w, b)
+//   …  = …(%2)
+//
+// Rows are read once and stay in registers. What somebody else looks at is written as one more result, here
+// the sum that the next residual connection needs. A task joins only where nobody waits longer for it: work
+// that could have been done meanwhile, beside something slower, stays where it is.
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <set>
+
+#include "nimble/kernels/element_source.h"
+#include "nimble/kernels/row_source.h"
+#include "nimble/torch/operator_facts.h"
+#include "nimble/torch/rewrites/all.h"
+#include "nimble/torch/rewrites/cuda/pointwise_tasks.h"
+#include "nimble/torch/rewrites/cuda/sites.h"
+#include "nimble/torch/rewrites/edit.h"
+#include "nimble/torch/rewrites/faster_of.h"
+
+namespace nimble {
+namespace {
+
+using kernels::Expression;
+using kernels::Step;
+using kernels::Value;
+
+constexpr std::size_t kMostInputs = 12, kMostSteps = 32;
+
+using Members = std::set<TaskId>;  // in an order in which they can run
+
+// One kernel for some tasks.
+struct Kernel {
+  Expression expression;
+  std::vector<TensorRef> inputs, results;
+  TaskId at;  // the member in whose place it runs
+};
+
+class Fuse {
+ public:
+  Fuse(const Program& program, const RewriteContext& context)
+      : program_(program), uses_(program), depth_(depths(program)), context_(context), chooser_(context) {
+    for (std::uint32_t i = 0; i < program.tasks.size(); ++i) place_.push_back(TaskId{i});
+  }
+
+  Rewritten run() {
+    Edit edit(program_);
+    Rewritten result{.program = {}};
+    for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) {
+      if (!is_over_rows(program_.tasks[i])) continue;
+      const Members members = grown(TaskId{i});
+      // Alone it is worth another kernel only where that measures faster.
+      if (members.size() > 1 || context_.chooses()) replace(edit, members, result.sites);
+    }
+    result.program = std::move(edit).finish();
+    return result;
+  }
+
+ private:
+  // Nobody looks at the mean and the deviation of a layer norm.
+  bool is_over_rows(const Task& task) const {
+    if (!kernels::is_over_rows({function_of(task), {}}) || !can_be_step(program_, uses_, task)) return false;
+    return std::all_of(task.results.begin() + 1, task.results.end(), [&](const Operand& other) {
+      const auto* ref = std::get_if<TensorRef>(&other);
+      return ref && uses_.readers(ref->buffer).empty() && uses_.is_private(ref->buffer);
+    });
+  }
+
+  bool may_join(const Members& members, TaskId id) const {
+    const Task& task = program_.task(id);
+    return !members.contains(id) && !taken_.contains(id) && makes_one_tensor(program_, uses_, task) &&
+           belong_together(task, program_.task(*members.begin()));
+  }
+
+  // The task with all that can be done in the same kernel.
+  Members grown(TaskId over_rows) const {
+    Members members = {over_rows};
+    while (const auto feeder = next_feeder(members)) members.insert(*feeder);
+    while (const auto reader = next_reader(members)) members.insert(*reader);
+    return members;
+  }
+
+  // A task that makes something the members read.
+  std::optional<TaskId> next_feeder(const Members& members) const {
+    const auto kernel = kernel_of(members);
+    if (!kernel) return {};
+    for (const TensorRef& ref : kernel->inputs) {
+      const auto maker = uses_.maker(ref);
+      if (!maker || !may_join(members, *maker) || uses_.is_weight(ref)) continue;  // those are made once
+      Members more = members;
+      more.insert(*maker);
+      // Nothing else that the kernel waits for comes later; if others want the value too, it is not even
+      // begun later.
+      std::size_t others = 0;
+      for (const TensorRef& other : kernel->inputs) {
+        if (!(other == ref)) others = std::max(others, depth_of(other));
+      }
+      const bool waits = others > depth_[maker->index()] - (is_seen_outside(ref, more) ? 1 : 0);
+      if (!waits && kernel_of(more)) return maker;
+    }
+    return {};
+  }
+
+  // The one task that reads what the members make last.
+  std::optional<TaskId> next_reader(const Members& members) const {
+    const auto kernel = kernel_of(members);
+    const auto reader = uses_.only_reader(*members.rbegin());
+    if (!kernel || !reader || !may_join(members, *reader)) return {};
+    Members more = members;
+    more.insert(*reader);
+    const auto larger = kernel_of(more);
+    const bool waits = larger && begins_behind(*larger) > begins_behind(*kernel);
+    return larger && !waits ? reader : std::nullopt;
+  }
+
+  std::size_t depth_of(const TensorRef& ref) const {
+    std::size_t depth = 0;
+    for (const TaskId writer : uses_.writers(ref.buffer)) depth = std::max(depth, depth_[writer.index()]);
+    return depth;
+  }
+  std::size_t begins_behind(const Kernel& kernel) const {
+    std::size_t depth = 0;
+    for (const TensorRef& ref : kernel.inputs) depth = std::max(depth, depth_of(ref));
+    return depth;
+  }
+
+  bool is_seen_outside(const TensorRef& ref, const Members& members) const {
+    const auto readers = uses_.readers(ref.buffer);
+    return !uses_.is_private(ref.buffer) || std::any_of(readers.begin(), readers.end(), [&](TaskId reader) {
+      return !members.contains(reader);
+    });
+  }
+
+  // None where one kernel cannot do all this.
+  std::optional<Kernel> kernel_of(const Members& members) const {
+    Kernel kernel{.expression = {}, .inputs = {}, .results = {}, .at = *members.begin()};
+    auto& [inputs, steps, results] = kernel.expression;
+    std::vector<TensorRef> made;
+    for (const TaskId member : members) {
+      Step step = step_of(program_, program_.task(member), [&](const TensorRef& ref) {
+        const auto found = std::find(made.begin(), made.end(), ref);
+        return found == made.end() ? input_of(kernel.inputs, ref)
+                                   : kernels::step(static_cast<std::size_t>(found - made.begin()));
+      });
+      if (!kernels::is_over_rows(step) && !kernels::has_kernel(step)) return {};
+      made.push_back(first_result(program_.task(member)));
+      if (is_seen_outside(made.back(), members)) {
+        results.push_back(kernels::step(steps.size()));
+        kernel.results.push_back(made.back());
+      }
+      steps.push_back(std::move(step));
+    }
+    inputs = kernel.inputs.size();
+    const bool fits = !results.empty() && inputs <= kMostInputs && steps.size() <= kMostSteps;
+    if (!fits || !find_place(kernel, members)) return {};
+    std::vector<at::Tensor> tensors;
+    for (const TensorRef& ref : kernel.inputs) tensors.push_back(without_memory(ref));
+    const auto shapes = kernels::evaluate_steps(kernel.expression, tensors);
+    return kernels::has_row_kernel(kernel.expression, tensors, shapes) ? std::optional(std::move(kernel))
+                                                                       : std::nullopt;
+  }
+
+  // The first member behind all that the kernel reads; false where somebody wants a result before that.
+  bool find_place(Kernel& kernel, const Members& members) const {
+    const auto is_ready = [&](TaskId at) {
+      return std::all_of(kernel.inputs.begin(), kernel.inputs.end(), [&](const TensorRef& ref) {
+        const auto writers = uses_.writers(ref.buffer);
+        return std::all_of(writers.begin(), writers.end(), [&](TaskId writer) {
+          return !members.contains(writer) && place_[writer.index()] < at;
+        });
+      });
+    };
+    const auto first = std::find_if(members.begin(), members.end(), is_ready);
+    if (first == members.end()) return false;
+    kernel.at = *first;
+    return std::all_of(kernel.results.begin(), kernel.results.end(), [&](const TensorRef& ref) {
+      const auto readers = uses_.readers(ref.buffer);
+      return std::all_of(readers.begin(), readers.end(), [&](TaskId reader) {
+        return members.contains(reader) || kernel.at < place_[reader.index()];
+      });
+    });
+  }
+
+  void replace(Edit& edit, const Members& members, std::vector<std::string>& sites) {
+    static const auto op = find_operator("nimble::rows");
+    const auto kernel = kernel_of(members);
+    if (!kernel) return;
+    TensorRefList inputs, results;
+    for (const TensorRef& ref : kernel->inputs) inputs.refs.emplace_back(ref);
+    for (const TensorRef& ref : kernel->results) results.refs.emplace_back(ref);
+    const std::vector<Operand> arguments = {inputs, c10::IValue(to_string(kernel->expression))};
+    std::vector<std::vector<Task>> candidates = {{edit.make_task(kernel->at, op, arguments, {results})}, {}};
+    std::string names;
+    for (const TaskId member : members) {
+      candidates[1].push_back(program_.task(member));
+      names += (names.empty() ? "" : ", ") + task_name(program_, member);
+    }
+    if (chooser_.faster_of(edit.buffers(), candidates) != 0) return;
+    for (const TaskId member : members) {
+      if (member != kernel->at) edit.drop(member);
+      place_[member.index()] = kernel->at;
+      taken_.insert(member);
+    }
+    edit.replace(kernel->at, op, arguments, {results});
+    sites.push_back(names);
+  }
+
+  const Program& program_;
+  Uses uses_;
+  std::vector<std::size_t> depth_;
+  const RewriteContext& context_;
+  Chooser chooser_;
+  Members taken_;              // by kernels that are there already
+  std::vector<TaskId> place_;  // by task: where its work is done
+};
+
+Rewritten apply(Program program, const RewriteContext& context) { return Fuse(program, context).run(); }
+
+}  // namespace
+
+const Rewrite kFuseRows{
+    .name = "fuse_rows",
+    .summary = "layer norms and softmaxes become one kernel with the pointwise work around them",
+    .on_cpu = false,
+    .apply = apply};
+
+}  // namespace nimble
