@@ -76,6 +76,7 @@ const std::unordered_map<std::string_view, Emission>& emissions() {
       {"gt.Scalar", {"gt", {0, 1}, kOperands}},
       {"ge.Tensor", {"ge", {0, 1}, kOperands}},
       {"ge.Scalar", {"ge", {0, 1}, kOperands}},
+      {"_to_copy", {"identity", {0}}},
       {"where.self", {"where", {0, 1, 2}}},
       {"masked_fill.Scalar", {"masked_fill", {0, 1, 2}}},
       {"threshold_backward", {"threshold_backward", {0, 1, 2}, kMemory}},
@@ -134,8 +135,24 @@ std::string literal(const c10::IValue& constant, std::string_view arithmetic) {
   return "static_cast<" + std::string(arithmetic) + ">(" + text + ")";
 }
 
+namespace {
+
+// A change to a floating type and of nothing else: not of the device, not of the layout.
+bool is_cast(const Step& to_copy) {
+  const auto constant = [&](std::size_t argument) {
+    return std::get<c10::IValue>(to_copy.arguments.at(argument));
+  };
+  const c10::IValue type = constant(1), layout = constant(6);
+  return type.isInt() && c10::isFloatingType(type.toScalarType()) && constant(2).isNone() &&
+         constant(3).isNone() && constant(4).isNone() &&
+         (layout.isNone() || layout.toMemoryFormat() == c10::MemoryFormat::Preserve);
+}
+
+}  // namespace
+
 bool has_kernel(const Step& step) {
   if (!emissions().contains(step.function)) return false;
+  if (step.function == "_to_copy" && !is_cast(step)) return false;
   const auto used = emission_of(step).arguments;
   return std::all_of(used.begin(), used.end(), [&](std::size_t i) {
     return std::holds_alternative<Value>(step.arguments.at(i)) || is_number(step.arguments[i]);

@@ -136,7 +136,7 @@ class Emitter {
     return before;
   }
 
-  // What is needed behind the step over rows: by steps there, by that step itself, as a result.
+  // What is needed behind the step over rows: by steps there, by that step itself, as a result made there.
   bool is_needed_behind(const Value& wanted) const {
     const auto is_wanted = [&](const Argument& argument) {
       const auto* value = std::get_if<Value>(&argument);
@@ -148,8 +148,7 @@ class Emitter {
       const auto first = arguments.begin() + (s == over_rows_ ? 1 : 0);  // its row is at hand
       if (std::any_of(first, arguments.end(), is_wanted)) return true;
     }
-    return std::find(expression_.results.begin(), expression_.results.end(), wanted) !=
-           expression_.results.end();
+    return false;
   }
 
   bool is_needed_before(const Value& wanted) const {
@@ -220,7 +219,21 @@ class Emitter {
       body += "      k" + n + "[item][lane] = t" + n + ";\n";
     }
     body += "      row[item][lane] = " + ElementSource::name(x()) + ";\n";
-    return kept + for_items(for_lanes(body));
+    return kept + for_items(with_stores(body, true));
+  }
+
+  // The lines for one element, and where results of them go that are made before the step over rows, or not.
+  std::string with_stores(std::string body, bool is_before) const {
+    std::string vectors, stores;
+    for (std::size_t r = 0; r < results_.size(); ++r) {
+      if (before_[expression_.results[r].index] != is_before) continue;
+      const std::string n = number(r), type = ElementSource::type(results_[r]);
+      vectors += "    Vector<" + type + ", width> r" + n + ";\n";
+      body += "      r" + n + ".at[lane] = Narrow<" + type + ">::of(" +
+              ElementSource::name(expression_.results[r]) + ");\n";
+      stores += "    store(" + iteration_.place(inputs_.size() + r) + ", r" + n + ");\n";
+    }
+    return vectors + for_lanes(body) + stores;
   }
 
   std::string reduction() const {
@@ -253,7 +266,7 @@ class Emitter {
   }
 
   std::string behind() const {
-    std::string vectors, body, stores;
+    std::string body;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       if (is_needed_behind(input(i))) body += input_line(i);
     }
@@ -267,14 +280,7 @@ class Emitter {
         body += "      const auto t" + n + " = k" + n + "[item][lane];\n";
       }
     }
-    for (std::size_t r = 0; r < results_.size(); ++r) {
-      const std::string n = number(r), type = ElementSource::type(results_[r]);
-      vectors += "    Vector<" + type + ", width> r" + n + ";\n";
-      body += "      r" + n + ".at[lane] = Narrow<" + type + ">::of(" +
-              ElementSource::name(expression_.results[r]) + ");\n";
-      stores += "    store(" + iteration_.place(inputs_.size() + r) + ", r" + n + ");\n";
-    }
-    return for_items(vectors + for_lanes(body) + stores);
+    return for_items(with_stores(body, false));
   }
 
   const Expression& expression_;

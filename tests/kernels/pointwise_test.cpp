@@ -113,6 +113,18 @@ TEST(PointwiseTest, TypesArePromotedAsAtenDoes) {
   expect_equal("%0 = le.Scalar(x0, 7.5); %1 = masked_fill.Scalar(x1, %0, -inf); return %1", {whole, single});
 }
 
+TEST(PointwiseTest, CastsRoundAsAtenDoes) {
+  const at::Tensor single = at::cat({at::randn({61}) * 1e4, at::tensor({1e30f, 1e-30f, NAN})}),
+                   whole = at::arange(64) - 32;
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    const std::string cast = "%0 = _to_copy(x0, " + std::to_string(static_cast<int>(type)) +
+                             ", none, none, none, false, none); %1 = neg(%0); return %1";
+    for (const at::Tensor& x : {single, single.to(at::kHalf), single.to(at::kDouble), whole, single > 0}) {
+      expect_equal(cast, {x});
+    }
+  }
+}
+
 TEST(PointwiseTest, NumbersWithoutADimensionDoNotPromote) {
   expect_equal(kSumRelu, {at::randn({3, 8}).to(at::kHalf), at::scalar_tensor(0.3)});
 }

@@ -192,6 +192,21 @@ TEST(RowsTest, WhatFollowsIsComputedOnTheSpot) {
   }
 }
 
+TEST(RowsTest, CastsBeforeAndBehind) {
+  const at::Tensor x = at::randn({5, 72}).to(at::kHalf), y = at::randn({5, 72}), w = at::randn({72});
+  const std::string to = "_to_copy(", rest = ", none, none, none, false, none); ";
+  const std::string text =
+      "%0 = " + to + "x0, 6" + rest +
+      "%1 = add.Tensor(%0, x1, 1); %2 = native_layer_norm(%1, [72], x2, x2, 1e-05); %3 = " + to + "%2, 15" +
+      rest + "return %2, %3, %1";
+  const Tensors expected = evaluate(parse_expression(text), {x, y, w});
+  const Tensors given = run_kernel(text, {x, y, w}).results;
+  EXPECT_TRUE(at::allclose(given[0], expected[0], 1e-5, 1e-5));
+  EXPECT_EQ(given[1].scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(at::equal(given[1], given[0].to(at::kBFloat16)));
+  EXPECT_TRUE(at::equal(given[2], expected[2]));
+}
+
 TEST(RowsTest, ManyShortRowsShareABlock) {
   const at::Tensor x = at::randn({601, 64}), mask = at::randn({64});
   const auto ran = run_kernel(kMaskedSoftmax, {x, mask});

@@ -100,6 +100,7 @@ class Fuse {
   std::optional<TaskId> feeder_of(const TensorRef& ref, TaskId reader) const {
     const auto maker = uses_.maker(ref);
     if (!maker || !groups_.contains(*maker) || uses_.only_reader(*maker) != reader) return {};
+    if (uses_.is_weight(ref)) return {};  // it is made once
     const Task& task = program_.task(reader);
     if (ref.sizes != first_result(task).sizes) return {};  // it would be computed again for each copy
     for (const TensorRef& other : task.reads) {

@@ -105,16 +105,20 @@ class Fuse {
     return {};
   }
 
-  // The one task that reads what the members make last.
+  // The one task that reads what the members make last, or a cast of it, which others need not wait for.
   std::optional<TaskId> next_reader(const Members& members) const {
     const auto kernel = kernel_of(members);
-    const auto reader = uses_.only_reader(*members.rbegin());
-    if (!kernel || !reader || !may_join(members, *reader)) return {};
-    Members more = members;
-    more.insert(*reader);
-    const auto larger = kernel_of(more);
-    const bool waits = larger && begins_behind(*larger) > begins_behind(*kernel);
-    return larger && !waits ? reader : std::nullopt;
+    const TaskId last = *members.rbegin();
+    if (!kernel) return {};
+    for (const TaskId reader : uses_.readers(first_result(program_.task(last)).buffer)) {
+      const bool is_cast = is_call_of(program_.task(reader), "aten::_to_copy");
+      if ((!is_cast && uses_.only_reader(last) != reader) || !may_join(members, reader)) continue;
+      Members more = members;
+      more.insert(reader);
+      const auto larger = kernel_of(more);
+      if (larger && begins_behind(*larger) <= begins_behind(*kernel)) return reader;
+    }
+    return {};
   }
 
   std::size_t depth_of(const TensorRef& ref) const {

@@ -115,6 +115,42 @@ return %1
 )");
 }
 
+TEST_F(FusePointwise, NothingIsMadeAnewEachTimeThatIsMadeOnceOfWeights) {
+  const at::Tensor table = torch::randn({4, 6}), other = torch::randn({4, 6});
+  expect_drawn([&](const Tensors& in) -> Tensors { return {(in[0] + (table + other)).relu()}; }, R"(
+%0 = nimble::pointwise(input0, derived0)
+return %0
+)");
+}
+
+TEST_F(FusePointwise, CastsBecomePartOfTheKernel) {
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        return {(in[0].to(at::kHalf) * in[1].to(at::kHalf)).to(at::kFloat)};
+      },
+      R"(
+%0 = nimble::pointwise(input0, input1)
+return %0
+)");
+}
+
+TEST_F(FusePointwise, NotCopiesThatChangeMoreThanTheType) {
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor image = in[0].relu().view({1, 2, 3, 4});
+        return {image.to(at::kHalf, false, false, at::MemoryFormat::ChannelsLast).relu(),
+                in[1].to(at::kInt).neg()};
+      },
+      R"(
+%0 = relu(input0)
+%1 = _to_copy(%0)
+%2 = relu(%1)
+%3 = _to_copy(input1)
+%4 = neg(%3)
+return %2 %4
+)");
+}
+
 TEST_F(FusePointwise, NotAcrossAChangeOfWhatIsRead) {
   const at::Tensor state = torch::randn({4, 6});
   const Function function = [&](const Tensors& in) -> Tensors {

@@ -85,6 +85,21 @@ return %0
 )");
 }
 
+// As autocast does it: norms in float32, products in half precision.
+TEST_F(FuseRows, CastsAreTakenInAndMayBeASecondResult) {
+  expect_drawn(
+      [&](const Tensors& in) -> Tensors {
+        const at::Tensor sum = in[0].to(at::kBFloat16).to(at::kFloat) + in[1], y = norm(sum);
+        return {y.to(at::kBFloat16).matmul(matrix_.to(at::kBFloat16)), y.matmul(matrix_)};
+      },
+      R"(
+%0, %1 = nimble::rows(input0, input1, extern0, extern1)
+%2 = mm(%1, derived0)
+%3 = mm(%0, extern2)
+return %2 %3
+)");
+}
+
 TEST_F(FuseRows, ValuesBeforeItMayBeNeededBehindIt) {
   expect_drawn(
       [&](const Tensors& in) -> Tensors {
