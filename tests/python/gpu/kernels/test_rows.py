@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gpu.kernels.checks import assert_no_worse_than_eager, ops, random
+from gpu.kernels.checks import error_of, ops, random
 from torch import Tensor
 from torch.nn import functional
 
@@ -23,6 +23,12 @@ def sum_and_norm(columns: int) -> str:
 MASKED_SOFTMAX = (
     "%0 = mul.Scalar(x0, 0.125); %1 = add.Tensor(%0, x1, 1); %2 = _softmax(%1, -1, false); return %2"
 )
+
+
+def assert_no_worse_than_eager(result: Tensor, eager: Tensor, exact: Tensor, dtype: torch.dtype) -> None:
+    """Where eager happens to be near, a few roundings are still allowed: there are several on the way."""
+    assert result.dtype == eager.dtype and result.stride() == eager.stride()
+    assert error_of(result, exact) <= max(2 * error_of(eager, exact), 4 * torch.finfo(dtype).eps)
 
 
 def norm_of(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
@@ -68,9 +74,9 @@ def test_rows_that_lie_apart(dtype):
 
 @pytest.mark.parametrize("columns", [768, 4096])
 def test_rows_far_from_zero(columns):
-    x = random(64, columns, dtype=torch.float32) + 1e4
-    weight, bias = torch.ones(columns, device="cuda"), torch.zeros(columns, device="cuda")
-    check_sum_and_norm(x, torch.zeros_like(x), weight, bias)
+    x = random(64, columns, dtype=torch.float32) + 1e5
+    [result] = ops.rows([x], f"%0 = native_layer_norm(x0, [{columns}], none, none, 1e-05); return %0")
+    assert error_of(result, norm_of(x.double())) < 1e-6
 
 
 @pytest.mark.parametrize("weight", [True, False])
