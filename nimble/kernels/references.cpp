@@ -17,7 +17,7 @@ at::Tensor& pointwise_out(at::TensorList inputs, std::string_view expression, at
   return copy_into(out, pointwise(inputs, expression).at(0));
 }
 
-std::vector<at::Tensor> rows(at::TensorList inputs, std::string_view expression) {
+std::vector<at::Tensor> rows(at::TensorList inputs, std::string_view expression, std::int64_t) {
   return evaluate(parse_expression(expression), inputs);
 }
 

@@ -13,7 +13,7 @@ namespace nimble::kernels {
 std::vector<at::Tensor> pointwise(at::TensorList inputs, std::string_view expression);
 at::Tensor& pointwise_out(at::TensorList inputs, std::string_view expression, at::Tensor& out);
 
-std::vector<at::Tensor> rows(at::TensorList inputs, std::string_view expression);
+std::vector<at::Tensor> rows(at::TensorList inputs, std::string_view expression, std::int64_t candidate);
 
 at::Tensor depthwise_convolution(const at::Tensor& x, const at::Tensor& weight,
                                  const std::optional<at::Tensor>& bias, at::IntArrayRef stride,

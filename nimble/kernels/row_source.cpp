@@ -50,12 +50,14 @@ std::vector<at::Tensor> joined(at::TensorList inputs, at::TensorList results) {
 struct Division {
   std::int64_t row_threads, block_rows, items, width;
 
-  Division(const Iteration& iteration, std::int64_t rows, std::int64_t columns, std::int64_t inputs) {
+  Division(const Iteration& iteration, std::int64_t rows, std::int64_t columns, std::int64_t inputs,
+           std::int64_t candidate) {
     constexpr std::int64_t kMostThreads = 512, kMostElements = 16, kMostLoaded = 96, kManyRows = 132 * 4;
     width = iteration.vector(kMostElements);
     while (width > 1 && columns / width < kWarp) width /= 2;
     // Few rows are spread over many threads; of many, each thread holds as much as its registers allow.
-    std::int64_t elements = rows < kManyRows ? width : kMostElements;
+    const bool spreads = (rows < kManyRows) == (candidate == 0);
+    std::int64_t elements = spreads ? width : kMostElements;
     while (elements > width && elements * inputs > kMostLoaded) elements /= 2;
     const auto warps = (columns + elements * kWarp - 1) / (elements * kWarp);
     row_threads = std::min(warps * kWarp, kMostThreads);
@@ -68,7 +70,8 @@ struct Division {
 // steps before it made and is needed again behind it, `r` what is to be stored.
 class Emitter {
  public:
-  Emitter(const Expression& expression, at::TensorList inputs, at::TensorList steps, at::TensorList results)
+  Emitter(const Expression& expression, at::TensorList inputs, at::TensorList steps, at::TensorList results,
+          std::int64_t candidate)
       : expression_(expression),
         inputs_(inputs),
         results_(results),
@@ -79,7 +82,7 @@ class Emitter {
         columns_(c10::multiply_integers(x_.sizes().slice(x_.dim() - row_dimensions_))),
         rows_(x_.numel() / columns_),
         iteration_(dimensions(joined(inputs, results)), joined(inputs, results)),
-        division_(iteration_, rows_, columns_, static_cast<std::int64_t>(inputs.size())),
+        division_(iteration_, rows_, columns_, static_cast<std::int64_t>(inputs.size()), candidate),
         before_(steps_before()) {}
 
   // Whether the elements of each row are neighbours, or one number for all of them.
@@ -335,14 +338,14 @@ bool has_row_kernel(const Expression& expression, at::TensorList inputs, at::Ten
     if (value.kind == Value::Kind::kInput) return false;
     results.push_back(steps[value.index]);
   }
-  return Emitter(expression, inputs, steps, results).lies_in_rows();
+  return Emitter(expression, inputs, steps, results, 0).lies_in_rows();
 }
 
 KernelSource row_source(const Expression& expression, at::TensorList inputs, at::TensorList steps,
-                        at::TensorList results) {
+                        at::TensorList results, std::int64_t candidate) {
   if (!has_row_kernel(expression, inputs, steps))
     throw InvalidInput("[nimble::rows] no kernel computes this over rows: " + to_string(expression));
-  return Emitter(expression, inputs, steps, results).emit();
+  return Emitter(expression, inputs, steps, results, candidate).emit();
 }
 
 }  // namespace nimble::kernels

@@ -12,8 +12,9 @@ namespace nimble::kernels {
 // row. `steps` are what each step makes; types, sizes and strides are all that counts.
 bool has_row_kernel(const Expression& expression, at::TensorList inputs, at::TensorList steps);
 
-// That kernel, as in pointwise_source. It keeps the rows in registers and reads each input once.
+// That kernel, as in pointwise_source. It keeps the rows in registers and reads each input once. Of the two
+// ways to divide a row among threads, `candidate` counts from the one that should be faster.
 KernelSource row_source(const Expression& expression, at::TensorList inputs, at::TensorList steps,
-                        at::TensorList results);
+                        at::TensorList results, std::int64_t candidate = 0);
 
 }  // namespace nimble::kernels

@@ -209,8 +209,8 @@ TEST(CompilerTest, RowsWithoutMemoryTellTheirShapesAndTheirKernel) {
   const auto meta = at::device(at::kMeta).dtype(at::kHalf);
   const c10::List<at::Tensor> inputs({at::empty({1000, 768}, meta), at::empty({768}, meta)});
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("nimble::rows", "");
-  torch::jit::Stack stack = {inputs,
-                             "%0 = add.Tensor(x0, x1, 1); %1 = " + call + "; %2 = silu(%1); return %0, %2"};
+  torch::jit::Stack stack = {
+      inputs, "%0 = add.Tensor(x0, x1, 1); %1 = " + call + "; %2 = silu(%1); return %0, %2", 0};
   KernelCollector collector;
   op.callBoxed(&stack);
   ASSERT_EQ(collector.kernels.size(), 1u);

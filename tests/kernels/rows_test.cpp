@@ -18,8 +18,9 @@ using Tensors = std::vector<at::Tensor>;
 constexpr auto kTypes = {at::kFloat, at::kHalf, at::kBFloat16};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-testing::Ran run_kernel(const std::string& text, const Tensors& inputs) {
-  return testing::run_expression(row_source, text, inputs);
+testing::Ran run_kernel(const std::string& text, const Tensors& inputs, std::int64_t candidate = 0) {
+  const auto source = [&](const auto&... what) { return row_source(what..., candidate); };
+  return testing::run_expression(source, text, inputs);
 }
 
 bool has_kernel(const std::string& text, const Tensors& inputs) {
@@ -225,6 +226,20 @@ TEST(RowsTest, ManyShortRowsShareABlock) {
   EXPECT_EQ(ran.kernel.threads, 128u);
   EXPECT_EQ(ran.kernel.blocks, 151u);
   EXPECT_TRUE(at::allclose(ran.results[0], at::softmax(x * 0.125 + mask, -1), 1e-5, 1e-7));
+}
+
+TEST(RowsTest, BothDivisionsOfTheWorkGiveTheSame) {
+  for (const std::int64_t rows : {5, 600}) {
+    for (const std::int64_t columns : {100, 768, 1025}) {
+      const Tensors inputs = {at::randn({rows, columns}), at::randn({rows, columns}), at::randn({columns}),
+                              at::randn({columns})};
+      const auto one = run_kernel(sum_and_norm(columns), inputs, 0),
+                 other = run_kernel(sum_and_norm(columns), inputs, 1);
+      EXPECT_NE(one.kernel.threads, other.kernel.threads);
+      EXPECT_TRUE(at::equal(one.results[0], other.results[0]));
+      EXPECT_TRUE(at::allclose(one.results[1], other.results[1], 1e-5, 1e-6));
+    }
+  }
 }
 
 TEST(RowsTest, LoadsAreAsWideAsTheMemoryAllows) {

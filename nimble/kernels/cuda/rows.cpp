@@ -11,15 +11,15 @@
 namespace nimble::kernels {
 namespace {
 
-std::vector<at::Tensor> rows_cuda(at::TensorList inputs, std::string_view text) {
+std::vector<at::Tensor> rows_cuda(at::TensorList inputs, std::string_view text, std::int64_t candidate) {
   const Expression expression = parse_expression(text);
   const Shapes shapes(expression, inputs);
   if (!are_on_cuda_or_nowhere(inputs) || !has_row_kernel(expression, inputs, shapes.steps)) {
-    return rows(inputs, text);
+    return rows(inputs, text, candidate);
   }
   const auto guard = on_device_of(inputs[0]);
   std::vector<at::Tensor> results = empty_results(expression, shapes, inputs[0]);
-  launch(row_source(expression, inputs, shapes.steps, results), inputs, results);
+  launch(row_source(expression, inputs, shapes.steps, results, candidate), inputs, results);
   return results;
 }
 

@@ -196,20 +196,27 @@ class Fuse {
     TensorRefList inputs, results;
     for (const TensorRef& ref : kernel->inputs) inputs.refs.emplace_back(ref);
     for (const TensorRef& ref : kernel->results) results.refs.emplace_back(ref);
-    const std::vector<Operand> arguments = {inputs, c10::IValue(to_string(kernel->expression))};
-    std::vector<std::vector<Task>> candidates = {{edit.make_task(kernel->at, op, arguments, {results})}, {}};
+    constexpr std::int64_t kDivisions = 2;
+    std::vector<std::vector<Operand>> arguments;
+    std::vector<std::vector<Task>> candidates;
+    for (std::int64_t n = 0; n < (context_.chooses() ? kDivisions : 1); ++n) {
+      arguments.push_back({inputs, c10::IValue(to_string(kernel->expression)), c10::IValue(n)});
+      candidates.push_back({edit.make_task(kernel->at, op, arguments.back(), {results})});
+    }
     std::string names;
+    auto& as_they_are = candidates.emplace_back();
     for (const TaskId member : members) {
-      candidates[1].push_back(program_.task(member));
+      as_they_are.push_back(program_.task(member));
       names += (names.empty() ? "" : ", ") + task_name(program_, member);
     }
-    if (chooser_.faster_of(edit.buffers(), candidates) != 0) return;
+    const std::size_t best = chooser_.faster_of(edit.buffers(), candidates);
+    if (best == arguments.size()) return;
     for (const TaskId member : members) {
       if (member != kernel->at) edit.drop(member);
       place_[member.index()] = kernel->at;
       taken_.insert(member);
     }
-    edit.replace(kernel->at, op, arguments, {results});
+    edit.replace(kernel->at, op, std::move(arguments[best]), {results});
     sites.push_back(names);
   }
 

@@ -157,6 +157,16 @@ def test_what_follows_is_computed_on_the_spot(dtype, rows):
     assert_no_worse_than_eager(result, eager(x, y, weight), exact, dtype)
 
 
+@pytest.mark.parametrize("columns", [100, 768, 3072, 8192])
+@pytest.mark.parametrize("rows", [7, 1000])
+def test_the_other_division_of_the_work(dtype, rows, columns):
+    a, b, weight = (random(*shape, dtype=dtype) for shape in [(rows, columns), (rows, columns), (columns,)])
+    total, result = ops.rows([a, b, weight, weight], sum_and_norm(columns), 1)
+    assert torch.equal(total, a + b)
+    exact = norm_of(total.double(), weight.double(), weight.double())
+    assert_no_worse_than_eager(result, norm_of(total, weight, weight), exact, dtype)
+
+
 def test_the_same_bits_each_time(dtype):
     x, mask = random(600, 4000, dtype=dtype), random(4000, dtype=dtype)
     [first] = ops.rows([x, mask], MASKED_SOFTMAX)

@@ -246,6 +246,17 @@ return %0
 )");
 }
 
+TEST_F(FuseRows, TheDivisionOfTheWorkThatMeasuresFasterIsTaken) {
+  RewriteContext context;
+  context.measure = [](std::span<const Buffer>, std::span<const Task> tasks) -> Nanoseconds {
+    return is_call_of(tasks[0], "nimble::rows") && value_argument(tasks[0], 2).toInt() == 1 ? 1 : 2;
+  };
+  const Function function = [&](const Tensors& in) -> Tensors { return {norm(in[0] + in[1])}; };
+  const Program program = fused(function, inputs_, context).program;
+  ASSERT_EQ(program.tasks.size(), 1u);
+  EXPECT_EQ(value_argument(program.tasks[0], 2).toInt(), 1);
+}
+
 TEST_F(FuseRows, NotWhereTheTasksMeasureFaster) {
   RewriteContext context;
   context.measure = [](std::span<const Buffer>, std::span<const Task> tasks) -> Nanoseconds {
