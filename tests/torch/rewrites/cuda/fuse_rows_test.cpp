@@ -214,6 +214,25 @@ return %2 %1
 )");
 }
 
+TEST_F(FuseRows, AKernelRunsBehindTheOneThatNowMakesWhatItReads) {
+  // The first sum is made later than it was, where its norm's kernel runs; the other kernel reads it.
+  expect_drawn(
+      [&](const Tensors& in) -> Tensors {
+        const at::Tensor first = in[0].matmul(matrix_), second = first.matmul(matrix_);
+        const at::Tensor sum = first + 1, product = in[1].matmul(matrix_), scaled = second * 2;
+        const at::Tensor one = norm(sum) + product;
+        return {one, norm(scaled) + sum};
+      },
+      R"(
+%0 = mm(input0, extern0)
+%1 = mm(%0, extern0)
+%2 = mm(input1, extern0)
+%3, %4 = nimble::rows(%0, extern1, extern2, %2)
+%5 = nimble::rows(%1, extern1, extern2, %3)
+return %4 %5
+)");
+}
+
 TEST_F(FuseRows, NothingIsMadeAnewEachTimeThatIsMadeOnceOfWeights) {
   const at::Tensor table = torch::randn({2, 4, 6}), other = torch::randn({2, 4, 6});
   expect_drawn([&](const Tensors& in) -> Tensors { return {norm(in[0] + (table + other))}; }, R"(
