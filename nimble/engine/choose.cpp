@@ -74,7 +74,11 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
     auto spread = measure_spread(program->device(), expected, on_one_stream);
     maker.know_costs(safe.measure_tasks(inputs));
     std::vector<Schedule> schedules;
-    for (const StreamLimit limit : std::span(limits).subspan(1)) schedules.push_back(maker.plan(limit));
+    for (const StreamLimit limit : std::span(limits).subspan(1)) {
+      Schedule schedule = maker.plan(limit);
+      // With more streams than it has a use for, a program gets the same schedule again.
+      if (std::ranges::find(schedules, schedule) == schedules.end()) schedules.push_back(std::move(schedule));
+    }
     // Kernels may split their sums by the number of threads; a schedule that changes a bit is no candidate.
     // (On a GPU some kernels do not repeat their own bits; a candidate may vary as much as one stream does.)
     auto others = maker.bind_all(std::move(schedules), safe, [&](Candidate& candidate) -> std::string {

@@ -4,11 +4,12 @@
     <!-- end -->
 
 stands a table of that report (its path is the page's own), of the kind named, of the rows that match. Several reports,
-joined by `+`, are one."""
+joined by `+`, are one; of what several have measured, the first counts."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from nimble.bench import exhibits, table
@@ -38,10 +39,20 @@ def filled(page: Path) -> str:
     return BLOCK.sub(fill, page.read_text())
 
 
+def first_measured(rows: Iterable[dict]) -> list[dict]:
+    """Of each system and cell one row: the first that has figures, or else the first."""
+    kept: dict[tuple, dict] = {}
+    for row in rows:
+        key = tuple(row[name] for name in ("workload", "batch", "dtype", "system"))
+        if key not in kept or ("failed" in kept[key] and "failed" not in row):
+            kept[key] = row
+    return list(kept.values())
+
+
 def made(what: str, page: Path) -> str:
     path, kind, *conditions = what.split()
     report, *others = (read(page.parent / each) for each in path.split("+"))
-    report["rows"] += [row for other in others for row in other["rows"]]
+    report["rows"] = first_measured(row for each in (report, *others) for row in each["rows"])
     for condition in conditions:
         key, separator, value = condition.partition("=")
         if not separator or key not in ("workload", "batch", "dtype", "system"):

@@ -107,9 +107,12 @@ class Suite:
             if self.time_is_up():
                 return self.give_up(cell, systems)
             child.go()
+            if not self.listen(child, cell, systems, "ran", patience):
+                return
+            if coming:  # nobody disturbs those who are prepared and timed
+                coming.wait_until_made(self.deadline)
+            child.go()
             if self.listen(child, cell, systems, "ready", patience):
-                if coming:  # nobody disturbs whoever is timed
-                    coming.wait_until_made(self.deadline)
                 child.go()
                 self.listen(child, cell, systems, "done", self.patience_while_timing(len(systems)))
         finally:
@@ -125,6 +128,7 @@ class Suite:
         start = time.monotonic()
         for child in children:
             child.go()
+            child.go()  # they prepare side by side anyway
         try:
             ready = []
             for child, (cell, system) in zip(children, wave, strict=True):
@@ -161,7 +165,7 @@ class Suite:
         return True
 
     def take(self, message: dict, cell: Cell, names: set[str]) -> None:
-        if "made" in message:
+        if "made" in message or "ran" in message:
             return
         if "doing" in message:
             self.say(f"{cell}: {message['doing']}")

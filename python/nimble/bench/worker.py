@@ -1,9 +1,10 @@
 """The process that does one job: `python -m nimble.bench.worker JOB`.
 
 Says what it found in lines of JSON, on what was its standard output: libraries that print there do not disturb it.
-Makes its network on the host, waits for a line on its input, prepares its systems, waits for another, times them in
-turn and then Nimble's tasks, and profiles last, since timings after profiling are off. What comes before the first line
-takes seconds, in which the job before it prepares its own; it is not timed until this is over.
+Makes its network on the host, waits for a line on its input, runs eager for the first time, waits for another, prepares
+its systems, waits for a third, times them in turn and then Nimble's tasks, and profiles last, since timings after
+profiling are off. What comes before the first line takes seconds, in which the job before it runs eager for the first
+time; nobody is prepared or timed meanwhile.
 """
 
 from __future__ import annotations
@@ -146,8 +147,11 @@ def main() -> None:
         made = preparing.make(job)
         pipe.say(made=True)
         go.acquire()
-        pipe.say(doing="the first runs")
-        entrants = prepare_all(job, preparing.preparer(job, made), pipe)
+        pipe.say(doing="eager: the first runs")
+        prepare = preparing.preparer(job, made)
+        pipe.say(ran=True)
+        go.acquire()
+        entrants = prepare_all(job, prepare, pipe)
         pipe.say(ready=True)
         go.acquire()
         measure(job, entrants, pipe)

@@ -198,6 +198,20 @@ def test_a_table_of_several_reports_has_the_rows_of_all(page):
     assert cells(text, "another_net")[1:] == cells(text, "nasnet_a_mobile")[1:]
 
 
+def test_of_what_several_reports_have_measured_the_first_counts(page):
+    slower, without_figures = report(), report()
+    for each in slower["rows"]:
+        if "timing" in each:
+            each["timing"] = timing(7 * each["timing"]["median"])
+    for each in without_figures["rows"]:
+        each.pop("timing", None)
+        each["failed"] = "not reached"
+    (page.parent / "data/slower.json").write_text(json.dumps(slower))
+    (page.parent / "data/without.json").write_text(json.dumps(without_figures))
+    page.write_text(PAGE.replace("data/net.json", "data/without.json+data/net.json+data/slower.json"))
+    assert cells(filled(page), "nasnet_a_mobile")[1:4] == ["20.00", "2.500", "1.000"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "advice"), [("headlin", "did you mean headline"), ("headline speed=3", "batch=")]
 )
