@@ -5,7 +5,10 @@
 namespace nimble {
 
 Uses::Uses(const Program& program)
-    : program_(program), readers_(program.buffers.size()), writers_(program.buffers.size()) {
+    : program_(program),
+      readers_(program.buffers.size()),
+      writers_(program.buffers.size()),
+      are_weights_(program.buffers.size()) {
   const auto add = [](std::vector<TaskId>& tasks, TaskId task) {
     if (tasks.empty() || tasks.back() != task) tasks.push_back(task);
   };
@@ -54,18 +57,25 @@ bool Uses::can_move(TaskId task, TaskId later) const {
 }
 
 bool Uses::is_weight(const TensorRef& ref) const {
-  if (!writers(ref.buffer).empty()) {
+  // Asked once: what is computed from weights may read the same ones again and again.
+  auto& known = are_weights_[ref.buffer.index()];
+  if (!known) known = has_weights(ref.buffer);
+  return *known;
+}
+
+bool Uses::has_weights(BufferId id) const {
+  if (!writers(id).empty()) {
     // Computed from weights, by an earlier rewrite or by the user: as good as one.
-    const auto writers = this->writers(ref.buffer);
-    if (writers.size() != 1 || !is_private(ref.buffer)) return false;
+    const auto writers = this->writers(id);
+    if (writers.size() != 1 || !is_private(id)) return false;
     const Task& task = program_.task(writers[0]);
     if (task.draw || task.reads.empty()) return false;
     for (const TensorRef& read : task.reads) {
-      if (read.buffer == ref.buffer || !is_weight(read)) return false;
+      if (read.buffer == id || !is_weight(read)) return false;
     }
     return true;
   }
-  const Buffer& buffer = program_.buffer(ref.buffer);
+  const Buffer& buffer = program_.buffer(id);
   switch (buffer.kind) {
     case BufferKind::kConstant:
     case BufferKind::kDerived:

@@ -35,8 +35,11 @@ class Uses {
   bool is_weight(const TensorRef& ref) const;
 
  private:
+  bool has_weights(BufferId buffer) const;
+
   const Program& program_;
-  std::vector<std::vector<TaskId>> readers_, writers_;  // by buffer
+  std::vector<std::vector<TaskId>> readers_, writers_;    // by buffer
+  mutable std::vector<std::optional<bool>> are_weights_;  // by buffer, where it was asked for
 };
 
 // A task of this operator, whatever the overload.

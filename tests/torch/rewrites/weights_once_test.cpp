@@ -1,3 +1,4 @@
+#include "nimble/torch/rewrites/uses.h"
 #include "rewritten.h"
 
 namespace nimble {
@@ -51,6 +52,18 @@ TEST_F(WeightsOnce, ViewsOfWhatWasDerivedStayViews) {
 
 std::size_t taken_out(const Function& function, const Tensors& inputs, bool trains = false) {
   return fired(function, inputs, "weights_once", trains);
+}
+
+// Sixty squares read one another by 2^60 ways.
+TEST_F(WeightsOnce, WhateverReadsTheSameWeightsAgainAndAgainIsLookedAtOnce) {
+  const at::Tensor weight = torch::rand({4, 4});
+  const Function function = [&](const Tensors& in) -> Tensors {
+    at::Tensor w = weight;
+    for (int i = 0; i < 60; ++i) w = w * w;
+    return {at::linear(in[0], w)};
+  };
+  const Program program = record({torch::randn({2, 4})}, function);
+  EXPECT_TRUE(Uses(program).is_weight(*tensor_argument(program.tasks.back(), 1)));
 }
 
 TEST_F(WeightsOnce, NotFromAWeightThatTheProgramWrites) {

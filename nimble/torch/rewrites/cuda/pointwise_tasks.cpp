@@ -20,6 +20,7 @@ bool can_be_step(const Program& program, const Uses& uses, const Task& task) {
   const TensorRef& result = first_result(task);
   const Buffer& buffer = program.buffer(result.buffer);
   if (result.numel() == 0 || buffer.kind != BufferKind::kInternal) return false;
+  if (kernels::device_type(result.dtype).empty()) return false;  // a cast to a type that no kernel knows
   const TensorRef* first = task.arguments.empty() ? nullptr : tensor_argument(task, 0);
   if (!first || known_number(program, *first)) return false;
   const auto can_be_argument = [&](const Operand& operand) {
@@ -52,6 +53,7 @@ std::optional<c10::IValue> known_number(const Program& program, const Operand& o
   }
   if (!wrapped.defined()) return {};
   const c10::Scalar number = wrapped.item();
+  if (number.isComplex()) return {};
   return number.isFloatingPoint() ? c10::IValue(number.toDouble())
          : number.isBoolean()     ? c10::IValue(number.toBool())
                                   : c10::IValue(number.toLong());

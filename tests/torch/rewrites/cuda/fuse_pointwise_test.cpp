@@ -151,6 +151,25 @@ return %2 %4
 )");
 }
 
+// What comes before them fuses as ever.
+TEST_F(FusePointwise, NotCastsToTypesThatNoKernelKnows) {
+  const Function function = [](const Tensors& in) -> Tensors {
+    return {(in[0] * 2).clamp(-448, 448).to(at::kFloat8_e4m3fn).to(at::kFloat)};
+  };
+  const Forced result = fused(function, inputs_);
+  EXPECT_EQ(result.sites.size(), 1u);
+  expect_same(result.program, function, inputs_, 0);
+}
+
+TEST_F(FusePointwise, NotProductsWithComplexNumbers) {
+  const Function function = [](const Tensors& in) -> Tensors {
+    return {at::real((in[0] + 1).relu() * c10::complex<double>(0, 1) * c10::complex<double>(0, 1))};
+  };
+  const Forced result = fused(function, inputs_);
+  EXPECT_EQ(result.sites.size(), 1u);
+  expect_same(result.program, function, inputs_, 0);
+}
+
 TEST_F(FusePointwise, NotAcrossAChangeOfWhatIsRead) {
   const at::Tensor state = torch::randn({4, 6});
   const Function function = [&](const Tensors& in) -> Tensors {
