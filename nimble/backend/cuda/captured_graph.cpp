@@ -88,6 +88,7 @@ CapturedGraph::CapturedGraph(DeviceProgram& program, std::vector<cudaStream_t> s
     });
     program.settle_results(origin.get());
     copies_out_.capture(copies_out, origin.get());
+    program.say_done_in_graph(origin.get());
     graph_ = capture.finish();
     unplanned_ = lane.unplanned();
   }

@@ -233,6 +233,11 @@ void DeviceProgram::copy_rest_in(std::span<const at::Tensor> inputs) {
   }
 }
 
+bool DeviceProgram::copies_while_handing_out() const {
+  return std::ranges::any_of(input_copies_,
+                             [](const InputCopy& copied) { return copied.written && !copied.in_one_piece; });
+}
+
 Tensors DeviceProgram::hand_out(std::span<const at::Tensor> inputs, const Results& results) {
   for (const InputCopy& copied : input_copies_) {
     if (!copied.written || copied.in_one_piece) continue;
@@ -374,7 +379,7 @@ DeviceProgram::Use::Use(DeviceProgram& program, cudaStream_t stream) : program_(
 
 DeviceProgram::Use::~Use() {
   try {
-    program_.done_.record(stream_);
+    if (!ends_with_graph_) program_.done_.record(stream_);
     program_.last_stream_ = id_;
   } catch (const Error&) {
     // The device is in error, which whatever is asked of it next will say.

@@ -71,6 +71,7 @@ class DeviceProgram {
                       std::vector<Copy>& copies) const;
   void copy_rest_in(std::span<const at::Tensor> inputs);
   Tensors hand_out(std::span<const at::Tensor> inputs, const Results& results);
+  bool copies_while_handing_out() const;
 
   // All of it over `stream`, which is the current one.
   void copy_in(std::span<const at::Tensor> inputs, cudaStream_t stream);
@@ -85,11 +86,18 @@ class DeviceProgram {
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
 
+    // Nothing comes after the graph just launched on the stream, which says itself when it is done. Saying so
+    // behind it would make the host wait until all of the graph is with the device.
+    void ends_with_graph() { ends_with_graph_ = true; }
+
    private:
     DeviceProgram& program_;
     cudaStream_t stream_;
     UniqueStreamId id_;
+    bool ends_with_graph_ = false;
   };
+  // As the last node of a graph that uses the memory.
+  void say_done_in_graph(cudaStream_t captured) { done_.record_in_graph(captured); }
   // Waits on the host for the end of the last use.
   void wait_until_idle();
   // Makes the current stream wait for it.

@@ -43,7 +43,7 @@ class GraphExecutable final : public Executable {
     c10::cuda::OptionalCUDAGuard on_device;
     if (c10::cuda::current_device() != program_.device().index()) on_device.set_device(program_.device());
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(program_.device().index());
-    const DeviceProgram::Use use(program_, stream);
+    DeviceProgram::Use use(program_, stream);
     program_.bound().take_back_escaped();
     const bool scalars_changed = program_.update_scalars(inputs);
     if (!graph_ || scalars_changed) {
@@ -55,6 +55,7 @@ class GraphExecutable final : public Executable {
     const DeviceProgram::Results results = program_.make_results();
     program_.say_copies_out(inputs, results, copies_out_);
     graph_->launch(stream, copies_in_, copies_out_);
+    if (!program_.copies_while_handing_out()) use.ends_with_graph();
     return program_.hand_out(inputs, results);
   }
 

@@ -13,10 +13,9 @@ void check(cudaError_t status, const char* call) {
               cudaGetErrorName(status) + ")");
 }
 
-Stream::Stream(int priority) {
+Stream::Stream() {
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
-        "cudaStreamCreateWithPriority");
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   handle_ = decltype(handle_)(stream);
 }
 

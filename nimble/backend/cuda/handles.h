@@ -36,7 +36,7 @@ class Owned {
 // device; a schedule may need more, all different.
 class Stream {
  public:
-  explicit Stream(int priority = 0);
+  Stream();
   cudaStream_t get() const { return handle_.get(); }
 
  private:

@@ -17,6 +17,7 @@
 #include "nimble/torch/rewrites/batch_norm.h"
 #include "nimble/torch/rewrites/convolution.h"
 #include "nimble/torch/rewrites/edit.h"
+#include "nimble/torch/rewrites/linear_layer.h"
 #include "nimble/torch/rewrites/uses.h"
 
 namespace nimble {
@@ -84,24 +85,17 @@ std::tuple<at::Tensor, at::Tensor> fold_batch_norm_before(const at::Tensor& weig
 }
 
 using namespace convolution;
-enum AddMm { kAdded, kLeft, kRight, kBetaFactor, kAlpha };
-
-// The weight, and the bias if there is one, never change.
-bool has_fixed_weights(const Task& task, std::size_t weight, std::size_t bias, const Uses& uses) {
-  const TensorRef* w = tensor_argument(task, weight);
-  const TensorRef* b = tensor_argument(task, bias);
-  return w && uses.is_weight(*w) && (!b || uses.is_weight(*b)) && c10::isFloatingType(w->dtype);
-}
 
 bool is_linear(const Task& task, const Uses& uses) {
-  return is_call_of(task, "aten::addmm") && has_fixed_weights(task, kRight, kAdded, uses) &&
-         tensor_argument(task, kAdded)->sizes.size() == 1 &&
-         value_argument(task, kBetaFactor).toScalar().toDouble() == 1 &&
-         value_argument(task, kAlpha).toScalar().toDouble() == 1;
+  const auto layer = linear_layer(task);
+  return layer && layer->bias && uses.is_weight(layer->weight) && uses.is_weight(*layer->bias);
 }
 
 bool is_convolution(const Task& task, const Uses& uses) {
-  return is_call_of(task, "aten::convolution") && has_fixed_weights(task, kWeight, kBias, uses);
+  if (!is_call_of(task, "aten::convolution")) return false;
+  const TensorRef* weight = tensor_argument(task, kWeight);
+  const TensorRef* bias = tensor_argument(task, kBias);
+  return uses.is_weight(*weight) && (!bias || uses.is_weight(*bias)) && c10::isFloatingType(weight->dtype);
 }
 
 class Fold {
@@ -133,9 +127,9 @@ class Fold {
       arguments[kWeight] = weight;
       arguments[kBias] = bias;
     } else if (is_linear(layer, uses_)) {
-      const auto [weight, bias] = fold(*maker, norm, kRight, kAdded, 1, 1);
-      arguments[kRight] = weight;
-      arguments[kAdded] = bias;
+      const auto [weight, bias] = fold(*maker, norm, addmm::kWeight, addmm::kBias, 1, 1);
+      arguments[addmm::kWeight] = weight;
+      arguments[addmm::kBias] = bias;
     } else {
       return false;
     }

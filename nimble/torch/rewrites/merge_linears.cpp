@@ -20,6 +20,7 @@
 #include "nimble/torch/rewrites/cuda/sites.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
+#include "nimble/torch/rewrites/linear_layer.h"
 #include "nimble/torch/rewrites/rename.h"
 #include "nimble/torch/rewrites/uses.h"
 
@@ -28,13 +29,9 @@ namespace {
 
 constexpr std::int64_t kVectorBytes = 16;  // what kernels read at once
 
-// `aten::addmm(bias, input, weight)` or `aten::mm(input, weight)`, with weights that do not change.
-struct Linear {
+// One with weights that do not change.
+struct Linear : LinearLayer {
   TaskId task;
-  TensorRef input, weight, result;
-  std::optional<TensorRef> bias = {};
-
-  std::int64_t columns() const { return weight.sizes[1]; }
 };
 
 // Rows as they lie in memory, one after the other.
@@ -67,24 +64,9 @@ bool reads_columns(const Task& task) {
 }
 
 std::optional<Linear> linear_at(const Program& program, const Uses& uses, TaskId id) {
-  const Task& task = program.task(id);
-  const bool adds = is_call_of(task, "aten::addmm");
-  if ((!adds && !is_call_of(task, "aten::mm")) || !task.op.operator_name().overload_name.empty() ||
-      !c10::isFloatingType(first_result(task).dtype)) {
-    return std::nullopt;
-  }
-  Linear linear{.task = id,
-                .input = *tensor_argument(task, adds ? 1 : 0),
-                .weight = *tensor_argument(task, adds ? 2 : 1),
-                .result = first_result(task)};
-  if (adds) {
-    linear.bias = *tensor_argument(task, 0);
-    if (linear.bias->sizes.size() != 1 || linear.bias->sizes[0] != linear.columns() ||
-        !uses.is_weight(*linear.bias) || value_argument(task, 3).toScalar().toDouble() != 1 ||
-        value_argument(task, 4).toScalar().toDouble() != 1) {
-      return std::nullopt;
-    }
-  }
+  auto layer = linear_layer(program.task(id));
+  if (!layer || (layer->bias && !uses.is_weight(*layer->bias))) return std::nullopt;
+  Linear linear{*std::move(layer), id};
   const bool whole = uses.maker(linear.result) == id && uses.is_private(linear.result.buffer);
   const auto element = static_cast<std::int64_t>(c10::elementSize(linear.result.dtype));
   if (!whole || !is_dense(linear.result) || linear.result.numel() == 0 ||

@@ -13,6 +13,7 @@
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
+#include "nimble/torch/rewrites/linear_layer.h"
 #include "nimble/torch/rewrites/uses.h"
 
 namespace nimble {
@@ -35,17 +36,10 @@ at::Tensor mkldnn_linear(const at::Tensor& input, const at::Tensor& weight,
   return linear.call(input, ready, bias, activation, scalars, algorithm);
 }
 
-enum AddMm { kBias, kInput, kWeight, kBeta, kAlpha };
-
 bool is_linear(const Task& task, const Uses& uses) {
-  if (!is_call_of(task, "aten::addmm") || task.arguments.size() != 5) return false;
-  const TensorRef& input = *tensor_argument(task, kInput);
-  const TensorRef& weight = *tensor_argument(task, kWeight);
-  const TensorRef& bias = *tensor_argument(task, kBias);
-  return input.dtype == at::kFloat && bias.sizes.size() == 1 && bias.sizes[0] == weight.sizes[1] &&
-         input.numel() > 0 && weight.numel() > 0 && uses.is_weight(weight) && uses.is_weight(bias) &&
-         value_argument(task, kBeta).toScalar().toDouble() == 1 &&
-         value_argument(task, kAlpha).toScalar().toDouble() == 1;
+  const auto layer = linear_layer(task);
+  return layer && layer->bias && layer->input.dtype == at::kFloat && layer->input.numel() > 0 &&
+         layer->weight.numel() > 0 && uses.is_weight(layer->weight) && uses.is_weight(*layer->bias);
 }
 
 Rewritten apply(Program program, const RewriteContext& context) {
@@ -71,8 +65,8 @@ Rewritten apply(Program program, const RewriteContext& context) {
       }
     }
     const auto arguments = [&]() -> std::vector<Operand> {
-      return {linear.arguments[kInput],         linear.arguments[kWeight],
-              linear.arguments[kBias],          Packed::make(),
+      return {linear.arguments[addmm::kInput],  linear.arguments[addmm::kWeight],
+              linear.arguments[addmm::kBias],   Packed::make(),
               c10::IValue(activation.name),     c10::IValue(activation.numbers),
               c10::IValue(activation.algorithm)};
     };

@@ -72,6 +72,25 @@ def test_replays_on_two_streams_do_not_meet(fast):
     assert_same(results, expected)
 
 
+def test_a_replay_on_another_stream_waits_for_the_end_of_the_one_before(fast):
+    x = torch.randn(1000, device="cuda")
+    expected = branchy(x)
+    torch.cuda.synchronize()
+    streams = torch.cuda.Stream(), torch.cuda.Stream()
+    ends = torch.cuda.Event(), torch.cuda.Event()
+    results = []
+    for stream, end in zip(streams, ends, strict=True):
+        with torch.cuda.stream(stream):
+            if stream is streams[0]:
+                torch.cuda._sleep(BUSY_CYCLES)
+            results.append(replay(fast, x))
+            end.record()
+    second_is_done = ends[1].query()
+    assert ends[0].query() or not second_is_done
+    torch.cuda.synchronize()
+    assert_same(results, [expected] * 2)
+
+
 def test_a_replay_does_not_make_the_host_wait(fast):
     x = torch.randn(1000, device="cuda")
     expected = branchy(x)

@@ -4,8 +4,10 @@
 //   %3 = nimble::pointwise(%1, …)    ──▶   %4 = nimble::pointwise(%1, …, out = %4[:, 8:])
 //   %4 = cat(%2, %3)
 //
-// A part whose maker cannot do that is copied into its place, if there is time for the copy while a later
-// part is being made. Whoever else reads a part reads the slice, and must be able to do so without a copy.
+// A convolution of PyTorch's, which cannot do that, is made by our own kernel instead, if that takes less
+// time than the convolution and the concatenation. Any other part is copied into its place, if there is time
+// for the copy while a later part is being made. Whoever else reads a part reads the slice, and must be able
+// to do so without a copy.
 
 #include <ATen/ATen.h>
 
@@ -15,7 +17,7 @@
 
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
-#include "nimble/torch/rewrites/cuda/sites.h"
+#include "nimble/torch/rewrites/cuda/matrix_kernel.h"
 #include "nimble/torch/rewrites/cuda/slices.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
@@ -53,6 +55,7 @@ class ByAddress {
   ByAddress(const Program& program, const RewriteContext& context)
       : program_(program),
         measures_(context.measure != nullptr),
+        chooses_(context.chooses()),
         uses_(program),
         depth_(depths(program)),
         edit_(program),
@@ -66,8 +69,8 @@ class ByAddress {
       if (!joins(program_.task(cat)) || gone_.contains(cat)) continue;
       const TensorRef& whole = first_result(program_.task(cat));
       if (program_.buffer(whole.buffer).kind != BufferKind::kInternal || !is_written_once(whole)) continue;
-      auto plan = plan_for(cat, whole);
-      if (!plan || !is_faster(*plan)) continue;
+      auto plan = faster_plan_for(cat, whole);
+      if (!plan) continue;
       result.sites.push_back(site_of(cat, *plan));
       gone_.insert(plan->gone.begin(), plan->gone.end());
       plan_.add(*std::move(plan));
@@ -80,6 +83,16 @@ class ByAddress {
 
  private:
   bool is_written_once(const TensorRef& ref) const { return uses_.writers(ref.buffer).size() == 1; }
+
+  // With convolutions of PyTorch's made by our own kernel, or without.
+  std::optional<Plan> faster_plan_for(TaskId cat, const TensorRef& whole) {
+    for (const bool converts : {true, false}) {
+      converts_ = converts && chooses_;
+      auto plan = plan_for(cat, whole);
+      if (plan && is_faster(*plan)) return plan;
+    }
+    return {};
+  }
 
   // How the parts of `cat` get into `whole`, which is its result or a slice of something larger.
   std::optional<Plan> plan_for(TaskId cat, const TensorRef& whole) const {
@@ -122,7 +135,7 @@ class ByAddress {
       return {};
     if (!same_order(part, place) || !is_rows(place) || !others_read_slices(part, cat)) return {};
     if (joins(program_.task(maker))) return plan_for(maker, place);
-    if (!out_form(program_.task(maker), program_.buffer(part.buffer).device)) return {};
+    if (ways_to_write(maker, place).empty()) return {};
     return Plan{.gone = {}, .writers = {{maker, place}}, .slice_of = {}, .copies = {}};
   }
 
@@ -142,43 +155,61 @@ class ByAddress {
 
   // Measured without the copies, which are made beside other work. Also settles how each writer does it.
   bool is_faster(const Plan& plan) {
-    if (!measures_) return true;
     std::vector<Task> by_address, as_it_is;
     for (const auto& [writer, place] : plan.writers) {
-      by_address.push_back(chosen_writer(writer, place));
+      by_address.push_back(fastest_writer(writer, place));
+      chosen_.insert_or_assign(writer, by_address.back());
       as_it_is.push_back(program_.task(writer));
     }
+    if (!measures_) return true;
     for (const TaskId cat : plan.gone) as_it_is.push_back(program_.task(cat));
     const std::vector<std::vector<Task>> candidates = {as_it_is, by_address};
     return chooser_.faster_of(edit_.buffers(), candidates, /*clearly=*/1.0) == 1;
   }
 
-  // What cuDNN thinks best for a result of its own need not be best for a slice. How our own kernels divide
-  // their work does not depend on where they write.
-  Task chosen_writer(TaskId writer, const TensorRef& place) {
-    constexpr std::int64_t kProposals = 3;
-    std::vector<std::vector<Task>> candidates = {{writer_task(writer, place)}};
-    if (candidates[0][0].op.operator_name().name != "nimble::fused_convolution") return candidates[0][0];
-    const auto argument = argument_named(candidates[0][0].op, "candidate");
-    for (std::int64_t n = 0; n < kProposals; ++n) {
-      Task task = candidates[0][0];
-      task.arguments[*argument] = c10::IValue(n);
-      candidates.push_back({std::move(task)});
-    }
-    Task best = candidates[chooser_.faster_of(edit_.buffers(), candidates)][0];
-    proposal_[writer] = value_argument(best, *argument).toInt();
-    return best;
+  Task fastest_writer(TaskId writer, const TensorRef& place) {
+    std::vector<std::vector<Task>> candidates;
+    for (Task& way : ways_to_write(writer, place)) candidates.push_back({std::move(way)});
+    const std::size_t best = candidates.size() > 1 ? chooser_.faster_of(edit_.buffers(), candidates) : 0;
+    return candidates[best][0];
   }
 
-  Task writer_task(TaskId writer, const TensorRef& place) const {
+  // The tasks that do what `writer` does and write it to `place`.
+  std::vector<Task> ways_to_write(TaskId writer, const TensorRef& place) const {
     const Task& task = program_.task(writer);
-    const auto op = *out_form(task, program_.buffer(place.buffer).device);
-    std::vector<Operand> arguments = task.arguments;
-    arguments.emplace_back(place);
-    if (const auto proposal = proposal_.find(writer); proposal != proposal_.end()) {
-      arguments[*argument_named(op, "candidate")] = c10::IValue(proposal->second);
+    if (const auto op = out_form(task, program_.buffer(place.buffer).device)) {
+      return proposals(writing(writer, *op, task.arguments, place));
     }
+    std::vector<Task> ways;
+    const auto call = converts_ ? convolution_call(task, uses_) : std::nullopt;
+    if (!call || !suits_matrix_kernel(call->convolution)) return ways;
+    static const auto op = find_operator("nimble::matrix_convolution"),
+                      into = find_operator("nimble::matrix_convolution", "out");
+    constexpr std::int64_t kTiles = 2;  // as fuse_convolution looks at
+    for (std::int64_t n = 0; n < kTiles; ++n) {
+      ways.push_back(writing(writer, into, product_arguments(op, *call, n), place));
+    }
+    return ways;
+  }
+
+  Task writing(TaskId writer, const c10::OperatorHandle& op, std::vector<Operand> arguments,
+               const TensorRef& place) const {
+    arguments.emplace_back(place);
     return edit_.make_task(writer, op, std::move(arguments), {place});
+  }
+
+  // What cuDNN thinks best for a result of its own need not be best for a slice. How our own kernels divide
+  // their work does not depend on where they write.
+  static std::vector<Task> proposals(Task task) {
+    constexpr std::int64_t kProposals = 3;
+    std::vector<Task> all = {std::move(task)};
+    if (!is_call_of(all[0], "nimble::fused_convolution")) return all;
+    const auto argument = argument_named(all[0].op, "candidate");
+    for (std::int64_t n = 0; n < kProposals; ++n) {
+      all.push_back(all[0]);
+      all.back().arguments[*argument] = c10::IValue(n);
+    }
+    return all;
   }
 
   std::string site_of(TaskId cat, const Plan& plan) const {
@@ -199,12 +230,12 @@ class ByAddress {
         }
         continue;
       }
-      const auto writer = plan_.writers.find(id);
-      const Task task = writer == plan_.writers.end() ? program_.task(id) : writer_task(id, writer->second);
+      const bool writes = plan_.writers.contains(id);
+      const Task& task = writes ? chosen_.at(id) : program_.task(id);
       const bool reads_moved = std::any_of(task.reads.begin(), task.reads.end(), [&](const TensorRef& ref) {
         return plan_.slice_of.contains(ref.buffer);
       });
-      if (writer == plan_.writers.end() && !reads_moved) continue;
+      if (!writes && !reads_moved) continue;
       edit_.replace(id, task.op, moved(task.arguments), task.results);
     }
   }
@@ -225,14 +256,15 @@ class ByAddress {
   }
 
   const Program& program_;
-  bool measures_;
+  bool measures_, chooses_;
+  bool converts_ = false;  // convolutions that cannot write to slices
   Uses uses_;
   std::vector<std::size_t> depth_;
   Edit edit_;
   Chooser chooser_;
   Plan plan_;  // of all concatenations that vanish
   std::set<TaskId> gone_;
-  std::map<TaskId, std::int64_t> proposal_;  // by writer: which of a library's proposals it shall take
+  std::map<TaskId, Task> chosen_;  // by writer: how it does it
 };
 
 Rewritten apply(Program program, const RewriteContext& context) { return ByAddress(program, context).run(); }

@@ -25,7 +25,7 @@
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/convolution_settings.h"
-#include "nimble/torch/rewrites/cuda/sites.h"
+#include "nimble/torch/rewrites/cuda/matrix_kernel.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
 
@@ -54,10 +54,6 @@ struct Site {
   std::string before = "none", after = "none";
   std::optional<TensorRef> added;
 };
-
-Operand optional_ref(const std::optional<TensorRef>& ref) {
-  return ref ? Operand(*ref) : Operand(c10::IValue());
-}
 
 class Fuse {
  public:
@@ -231,9 +227,7 @@ class Fuse {
     const ImageConvolution& c = site.convolution;
     std::vector<Way> ways;
     const bool is_product = c.is_matrix_product() && is_channels_last(c.x);
-    constexpr std::int64_t kFewChannels = 16;  // to a pixel: tensor cores would multiply zeros
-    const bool by_tensor_cores = context_.chooses() && (is_product || c.x.sizes[1] >= kFewChannels) &&
-                                 is_channels_last(c.x) && fits_tensor_cores(c);
+    const bool by_tensor_cores = context_.chooses() && suits_matrix_kernel(c);
     // Of a product with a sum, our own kernels were faster than cuDNN's for all shapes of the networks that
     // are benchmarked, and cuDNN takes more than a second before the first.
     const bool never_wins = is_product && by_tensor_cores && site.added;
@@ -263,27 +257,13 @@ class Fuse {
     const ImageConvolution& c = site.convolution;
     std::vector<Way> ways;
     const bool usually_wins = c.is_matrix_product() && is_channels_last(c.x);
-    if (fits_tensor_cores(c) && (context_.chooses() || usually_wins)) add_tiles(ways, site);
+    if (fits_matrix_kernel(c) && (context_.chooses() || usually_wins)) add_tiles(ways, site);
     if (has_epilogue(site)) ways.push_back(convolution_and_pointwise(site));
     return ways;
   }
 
   static bool has_epilogue(const Site& site) {
     return site.convolution.bias || site.added || site.after != "none";
-  }
-
-  // Whether our kernel by tensor cores may be asked, and knows such filters.
-  static bool fits_tensor_cores(const ImageConvolution& c) {
-    const bool whole_bias = !c.bias || c.bias->strides[0] == 1 || c.bias->sizes[0] == 1;
-    return c.groups == 1 && is_channels_last(c.weight) && has_whole_filters(c.weight) && whole_bias &&
-           may_use_tensor_cores(c.x.dtype);
-  }
-
-  // Neighbouring pixels of a filter lie beside each other, with all of their channels.
-  static bool has_whole_filters(const TensorRef& weight) {
-    const std::int64_t channels = weight.sizes[1], width = weight.sizes[3];
-    return (width == 1 || weight.strides[3] == channels) &&
-           (weight.sizes[2] == 1 || weight.strides[2] == width * channels);
   }
 
   void add_tiles(std::vector<Way>& ways, const Site& site) {
@@ -367,23 +347,11 @@ class Fuse {
   // By cuBLASLt or by our own kernel, which also knows larger filters; of the ways that it has the one with
   // this number.
   Way matrix_product(const char* name, const Site& site, std::int64_t number) {
-    const ImageConvolution& c = site.convolution;
     const auto op = find_operator(name);
-    std::vector<Operand> arguments = {c.x,
-                                      c.weight,
-                                      optional_ref(c.bias),
-                                      optional_ref(site.added),
-                                      c10::IValue(site.after),
-                                      c10::IValue(number)};
-    if (!c.is_matrix_product()) {
-      const Operand none = c10::IValue();
-      arguments.insert(arguments.end(), {none, none, Operand(c10::IValue(c.stride)),
-                                         Operand(c10::IValue(c.padding)), Operand(c10::IValue(c.dilation))});
-    }
-    add_defaults(op, arguments);
+    const ConvolutionCall call{site.convolution, site.added, site.after};
     return {.name = std::string(name) + " " + std::to_string(number),
             .prepare = {},
-            .calls = {{op, std::move(arguments), {result_of(site)}}}};
+            .calls = {{op, product_arguments(op, call, number), {result_of(site)}}}};
   }
 
   Way convolution_and_pointwise(const Site& site) {

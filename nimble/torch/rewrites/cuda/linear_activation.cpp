@@ -10,6 +10,7 @@
 #include "nimble/torch/rewrites/cuda/sites.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
+#include "nimble/torch/rewrites/linear_layer.h"
 
 namespace nimble {
 namespace {
@@ -23,14 +24,11 @@ bool has_epilogue(const std::optional<std::string>& activation, at::ScalarType t
 }
 
 // cuBLASLt adds a bias of one number for each column.
-bool fits(const Program& program, const Uses& uses, const Task& linear) {
-  const TensorRef* bias = tensor_argument(linear, 0);
-  for (std::size_t a = 0; a < 3; ++a) {
-    if (!never_rewritten(program, uses, *tensor_argument(linear, a))) return false;
-  }
-  return bias->sizes.size() == 1 && bias->sizes[0] == first_result(linear).sizes[1] &&
-         value_argument(linear, 3).toScalar().toDouble() == 1 &&
-         value_argument(linear, 4).toScalar().toDouble() == 1 && c10::isFloatingType(bias->dtype);
+bool fits(const Program& program, const Uses& uses, const Task& task) {
+  const auto layer = linear_layer(task);
+  if (!layer || !layer->bias) return false;
+  const auto stays = [&](const TensorRef& ref) { return never_rewritten(program, uses, ref); };
+  return stays(layer->input) && stays(layer->weight) && stays(*layer->bias);
 }
 
 Rewritten apply(Program program, const RewriteContext& context) {
@@ -42,7 +40,7 @@ Rewritten apply(Program program, const RewriteContext& context) {
   for (std::uint32_t i = 0; i < program.tasks.size(); ++i) {
     const TaskId id{i};
     const Task& linear = program.task(id);
-    if (!is_call_of(linear, "aten::addmm") || !fits(program, uses, linear)) continue;
+    if (!fits(program, uses, linear)) continue;
     const auto reader = uses.only_reader(id);
     if (!reader) continue;
     const auto activation = fusible_activation(program.task(*reader));

@@ -3,6 +3,7 @@
 #include "forced.h"
 #include "nimble/core/reachability.h"
 #include "nimble/torch/dependencies.h"
+#include "nimble/torch/rewrites/uses.h"
 
 namespace nimble {
 namespace {
@@ -177,6 +178,78 @@ TEST_F(CatByAddress, APartThatIsThereEarlyIsCopiedMeanwhile) {
 %1 = exp(%0)
 return %1
 )");
+}
+
+// Says how long tasks take: a convolution of PyTorch's 10, a concatenation 3, everything else as given.
+RewriteContext with_times(Nanoseconds of_our_convolution, Nanoseconds of_others = 1) {
+  RewriteContext context;
+  context.measure = [=](std::span<const Buffer>, std::span<const Task> tasks) {
+    Nanoseconds sum = 0;
+    for (const Task& task : tasks) {
+      sum += is_call_of(task, "aten::convolution")            ? 10
+             : is_call_of(task, "aten::cat")                  ? 3
+             : is_call_of(task, "nimble::matrix_convolution") ? of_our_convolution
+                                                              : of_others;
+    }
+    return sum;
+  };
+  return context;
+}
+
+//  convolution ─┐             nimble::matrix_convolution → %0[:, :4]
+//               cat ─ exp ──▶                                         exp
+//  mul ─────────┘             mul ───────────────────────→ %0[:, 4:]
+TEST_F(CatByAddress, AConvolutionOfPyTorchsIsMadeByOurKernelIfThatTakesLessThanTheConcatenation) {
+  const Tensors inputs = {images({2, 16, 6, 6}), images({2, 16, 6, 6})};
+  const at::Tensor weight = torch::randn({4, 16, 3, 3}), bias = torch::randn({4});
+  const Function function = [=](const Tensors& in) -> Tensors {
+    return {at::cat({at::conv2d(in[0], weight, bias, 1, 1), in[0] * in[1]}, 1).exp()};
+  };
+  const Forced faster = forced(function, inputs, kCatByAddress, {&kChannelsLast}, with_times(12));
+  EXPECT_EQ(drawn(faster.program), R"(
+%0 = nimble::matrix_convolution(input0, derived0, extern0, %0)
+%0 = mul(input0, input1, %0)
+%1 = exp(%0)
+return %1
+)");
+  expect_same(faster.program, function, inputs);
+  EXPECT_TRUE(forced(function, inputs, kCatByAddress, {&kChannelsLast}, with_times(14)).sites.empty());
+}
+
+//  convolution ─────┐          convolution ─ copy → %0[:, :4], while sin is made
+//                   cat  ──▶
+//  mul ─ exp ─ sin ─┘          mul ─ exp ─ sin → %0[:, 4:]
+TEST_F(CatByAddress, OneThatIsSlowByOurKernelIsCopiedIfThereIsTime) {
+  const Tensors inputs = {images({2, 16, 6, 6}), images({2, 16, 6, 6})};
+  const at::Tensor weight = torch::randn({4, 16, 3, 3});
+  const Function function = [=](const Tensors& in) -> Tensors {
+    return {at::cat({at::conv2d(in[0], weight, {}, 1, 1), (in[0] * in[1]).exp().sin()}, 1).exp()};
+  };
+  const Forced result = forced(function, inputs, kCatByAddress, {&kChannelsLast}, with_times(100));
+  EXPECT_EQ(drawn(result.program), R"(
+%0 = convolution(input0, derived0)
+%1 = mul(input0, input1)
+%2 = exp(%1)
+%3 = sin(%2, %3)
+%3 = copy_(%3, %0)
+%4 = exp(%3)
+return %4
+)");
+  expect_same(result.program, function, inputs);
+}
+
+TEST_F(CatByAddress, NotAConvolutionThatOurKernelDoesNotKnowOrThatHasFewChannels) {
+  const auto left_alone = [&](std::int64_t channels, std::int64_t groups) {
+    const Tensors inputs = {images({2, channels, 6, 6}), images({2, channels, 6, 6})};
+    const at::Tensor weight = torch::randn({4, channels / groups, 3, 3});
+    const Function function = [=](const Tensors& in) -> Tensors {
+      return {at::cat({at::conv2d(in[0], weight, {}, 1, 1, 1, groups), in[0] * in[1]}, 1).exp()};
+    };
+    return forced(function, inputs, kCatByAddress, {&kChannelsLast}, with_times(1)).sites.empty();
+  };
+  EXPECT_FALSE(left_alone(16, 1));
+  EXPECT_TRUE(left_alone(16, 2));
+  EXPECT_TRUE(left_alone(8, 1));
 }
 
 TEST_F(CatByAddress, NotIfACopyWouldHaveToWaitForTheLastPart) {

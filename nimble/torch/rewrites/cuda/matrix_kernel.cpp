@@ -1,0 +1,68 @@
+#include "nimble/torch/rewrites/cuda/matrix_kernel.h"
+
+namespace nimble {
+namespace {
+
+// Neighbouring pixels of a filter lie beside each other, with all of their channels.
+bool has_whole_filters(const TensorRef& weight) {
+  const std::int64_t channels = weight.sizes[1], width = weight.sizes[3];
+  return (width == 1 || weight.strides[3] == channels) &&
+         (weight.sizes[2] == 1 || weight.strides[2] == width * channels);
+}
+
+}  // namespace
+
+std::optional<ConvolutionCall> convolution_call(const Task& task, const Uses& uses) {
+  if (auto plain = image_convolution(task, uses)) return ConvolutionCall{*std::move(plain)};
+  const bool adds = is_call_of(task, "aten::cudnn_convolution_add_relu");
+  if (!adds && !is_call_of(task, "aten::cudnn_convolution_relu")) return {};
+  if (adds && value_argument(task, 3).toScalar().toDouble() != 1) return {};
+  const std::size_t rest = adds ? 4 : 2;  // after what is added, and its factor
+  const TensorRef* bias = tensor_argument(task, rest);
+  ConvolutionCall call{.convolution = {.x = *tensor_argument(task, 0),
+                                       .weight = *tensor_argument(task, 1),
+                                       .bias = bias ? std::optional(*bias) : std::nullopt,
+                                       .stride = value_argument(task, rest + 1).toIntVector(),
+                                       .padding = value_argument(task, rest + 2).toIntVector(),
+                                       .dilation = value_argument(task, rest + 3).toIntVector(),
+                                       .groups = value_argument(task, rest + 4).toInt()},
+                       .after = "relu"};
+  if (adds) call.added = *tensor_argument(task, 2);
+  return call;
+}
+
+bool fits_matrix_kernel(const ImageConvolution& c) {
+  const bool whole_bias = !c.bias || c.bias->strides[0] == 1 || c.bias->sizes[0] == 1;
+  return c.groups == 1 && is_channels_last(c.weight) && has_whole_filters(c.weight) && whole_bias &&
+         may_use_tensor_cores(c.x.dtype);
+}
+
+bool suits_matrix_kernel(const ImageConvolution& c) {
+  constexpr std::int64_t kFewChannels = 16;
+  return is_channels_last(c.x) && (c.is_matrix_product() || c.x.sizes[1] >= kFewChannels) &&
+         fits_matrix_kernel(c);
+}
+
+std::vector<Operand> product_arguments(const c10::OperatorHandle& op, const ConvolutionCall& call,
+                                       std::int64_t number) {
+  const ImageConvolution& c = call.convolution;
+  std::vector<Operand> arguments = {c.x,
+                                    c.weight,
+                                    optional_ref(c.bias),
+                                    optional_ref(call.added),
+                                    c10::IValue(call.after),
+                                    c10::IValue(number)};
+  if (!c.is_matrix_product()) {
+    const Operand none = c10::IValue();
+    arguments.insert(arguments.end(), {none, none, Operand(c10::IValue(c.stride)),
+                                       Operand(c10::IValue(c.padding)), Operand(c10::IValue(c.dilation))});
+  }
+  add_defaults(op, arguments);
+  return arguments;
+}
+
+Operand optional_ref(const std::optional<TensorRef>& ref) {
+  return ref ? Operand(*ref) : Operand(c10::IValue());
+}
+
+}  // namespace nimble
