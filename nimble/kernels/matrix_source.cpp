@@ -123,7 +123,8 @@ KernelSource matrix_source(const MatrixConvolution& c, std::int64_t candidate) {
       constant("filter_row", c.window.width * inner) + constant("filter_column", inner) +
       constant("has_bias", c.bias_first.has_value()) +
       constant("has_residual", c.residual_first.has_value()) + constant("has_filters", c.has_filters) +
-      constant("has_filter_bias", c.filter_bias_first.has_value()) + constant("columns", tile.columns) +
+      constant("has_filter_bias", c.filter_bias_first.has_value()) +
+      constant("takes_apart", c.dtype == c10::kFloat && !c.tf32) + constant("columns", tile.columns) +
       constant("column_tiles", ceil_div(c.out_width, tile.columns)) +
       constant("tile_channels", tile.channels) + constant("warps", tile.warps) +
       constant("ahead", ahead_of(c, tile)) + constant("rows_ahead", rows_ahead_of(c, tile)) +

@@ -25,6 +25,7 @@ struct MatrixConvolution {
   bool has_filters;                  // there is a depthwise part
   Window window;                     // of the depthwise part, or else of the convolution itself
   std::string_view before, between;  // of the depthwise part
+  bool tf32 = false;                 // float32 is rounded, instead of taken apart
 
   // Addresses, counted in elements; none for what is absent.
   std::int64_t weight_first, y_first;

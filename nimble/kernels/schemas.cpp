@@ -61,17 +61,17 @@ TORCH_LIBRARY_FRAGMENT(nimble, library) {
   // pointwise_convolution by a kernel of our own, with room for a depthwise convolution before it:
   // activation(convolution(between(depthwise convolution(before(x)) + filter_bias)) + bias + residual), where
   // the filters are [in, 1, height, width]. Of the ways to divide the work, `candidate` counts from the one
-  // that should be fastest.
+  // that should be fastest. Products of float32 are made of parts, as exact as it is, or rounded by `tf32`.
   library.def(
       "matrix_convolution(Tensor x, Tensor weight, Tensor? bias, Tensor? residual=None, "
       "str activation=\"none\", int candidate=0, Tensor? filters=None, Tensor? filter_bias=None, "
       "int[2] stride=1, int[2] padding=0, int[2] dilation=1, str activation_before=\"none\", "
-      "str activation_between=\"none\") -> Tensor");
+      "str activation_between=\"none\", bool tf32=False) -> Tensor");
   library.def(
       "matrix_convolution.out(Tensor x, Tensor weight, Tensor? bias, Tensor? residual=None, "
       "str activation=\"none\", int candidate=0, Tensor? filters=None, Tensor? filter_bias=None, "
       "int[2] stride=1, int[2] padding=0, int[2] dilation=1, str activation_before=\"none\", "
-      "str activation_between=\"none\", *, Tensor(a!) out) -> Tensor(a!)");
+      "str activation_between=\"none\", bool tf32=False, *, Tensor(a!) out) -> Tensor(a!)");
 }
 
 }  // namespace

@@ -225,7 +225,7 @@ TEST(CompilerTest, AProductWithoutMemoryTellsItsShapeAndItsKernel) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("nimble::matrix_convolution", "");
   const std::vector<std::int64_t> two = {2, 2}, one = {1, 1};
   torch::jit::Stack stack = {x,   weight, c10::IValue(), c10::IValue(), "none", 0, filters, c10::IValue(),
-                             two, one,    one,           "relu",        "none"};
+                             two, one,    one,           "relu",        "none", false};
   KernelCollector collector;
   op.callBoxed(&stack);
   EXPECT_EQ(collector.kernels.size(), 1u);

@@ -27,7 +27,7 @@ struct Case {
   std::optional<Filter> filter = {};
   Larger larger = {};
   const char *before = "none", *between = "none", *after = "none";
-  bool bias = true, residual = false;
+  bool bias = true, residual = false, tf32 = false;
   std::int64_t into = 0;  // the channel at which the result goes into something larger; 0: not
 };
 
@@ -86,6 +86,7 @@ class Product {
                                           .window = window,
                                           .before = c.before,
                                           .between = c.between,
+                                          .tf32 = c.tf32,
                                           .weight_first = address_in_elements(weight),
                                           .y_first = address_in_elements(y),
                                           .bias_first = first(bias),
@@ -107,7 +108,7 @@ class Product {
     };
     const at::Tensor exact =
         matrix_convolution(*d(case_.x), *d(weight), d(bias), d(residual), case_.after, 0, d(filters),
-                           d(filter_bias), stride, padding, dilation, case_.before, case_.between);
+                           d(filter_bias), stride, padding, dilation, case_.before, case_.between, case_.tf32);
     const double step = step_of(y.scalar_type());
     EXPECT_TRUE(at::allclose(y.to(at::kDouble), exact, step, 2 * step))
         << "candidate " << candidate << " of " << case_.x.sizes() << " to " << case_.channels << ": "
@@ -244,15 +245,37 @@ TEST(MatrixTest, SinglePrecisionIsKept) {
   EXPECT_NEAR(product.y.max().item<double>(), 64 * kNumber * kNumber, 1e-4);
 }
 
+// To the nearest: cutting the other bits off would add up to a tenth of a thousandth here.
+TEST(MatrixTest, SinglePrecisionIsRoundedToTheNearestTf32WhereThatIsAsked) {
+  constexpr double kStep = 1.0 / 1024, kNumber = 1 + 0.75 * kStep;
+  const at::Tensor x = at::full({1, 64, 1, 1}, kNumber).contiguous(kChannelsLast);
+  Product product({.x = x, .channels = 8, .bias = false, .tf32 = true});
+  product.weight.fill_(kNumber);
+  testing::run_on_host(matrix_source(*product.convolution, 0), {x, product.weight, at::Tensor(), at::Tensor(),
+                                                                at::Tensor(), at::Tensor(), product.y});
+  EXPECT_NEAR(product.y.max().item<double>(), 64 * (1 + kStep) * (1 + kStep), 1e-4);
+}
+
+TEST(MatrixTest, LargerFiltersAreRoundedToo) {
+  check({.x = images({1, 24, 7, 6}),
+         .channels = 20,
+         .larger = {.size = {3, 3}, .padding = {1, 1}},
+         .after = "relu",
+         .residual = true,
+         .tf32 = true});
+}
+
 TEST(MatrixTest, InfinityStaysInfinite) {
-  at::Tensor x = images({1, 16, 2, 2});
-  x[0][3][1][0] = INFINITY;
-  Product product({.x = x, .channels = 8});
-  product.weight.fill_(1);
-  testing::run_on_host(
-      matrix_source(*product.convolution, 0),
-      {x, product.weight, *product.bias, at::Tensor(), at::Tensor(), at::Tensor(), product.y});
-  EXPECT_TRUE(product.y.select(2, 1).select(2, 0).isposinf().all().item<bool>());
+  for (const bool tf32 : {false, true}) {
+    at::Tensor x = images({1, 16, 2, 2});
+    x[0][3][1][0] = INFINITY;
+    Product product({.x = x, .channels = 8, .tf32 = tf32});
+    product.weight.fill_(1);
+    testing::run_on_host(
+        matrix_source(*product.convolution, 0),
+        {x, product.weight, *product.bias, at::Tensor(), at::Tensor(), at::Tensor(), product.y});
+    EXPECT_TRUE(product.y.select(2, 1).select(2, 0).isposinf().all().item<bool>());
+  }
 }
 
 TEST(MatrixTest, NotANumberStaysOnItsPixel) {

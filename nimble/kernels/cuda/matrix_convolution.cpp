@@ -86,22 +86,22 @@ at::Tensor matrix_convolution_cuda(const at::Tensor& x, const at::Tensor& weight
                                    std::int64_t candidate, const Optional& filters,
                                    const Optional& filter_bias, at::IntArrayRef stride,
                                    at::IntArrayRef padding, at::IntArrayRef dilation, std::string_view before,
-                                   std::string_view between);
+                                   std::string_view between, bool tf32);
 
 at::Tensor& matrix_convolution_out_cuda(const at::Tensor& x, const at::Tensor& weight, const Optional& bias,
                                         const Optional& residual, std::string_view activation,
                                         std::int64_t candidate, const Optional& filters,
                                         const Optional& filter_bias, at::IntArrayRef stride,
                                         at::IntArrayRef padding, at::IntArrayRef dilation,
-                                        std::string_view before, std::string_view between, at::Tensor& out) {
+                                        std::string_view before, std::string_view between, bool tf32, at::Tensor& out) {
   if (!has_kernel(x, weight, bias, residual, filters, filter_bias)) {
     return Into<matrix_convolution>::call(x, weight, bias, residual, activation, candidate, filters,
-                                          filter_bias, stride, padding, dilation, before, between, out);
+                                          filter_bias, stride, padding, dilation, before, between, tf32, out);
   }
   const auto y_step = out.dim() == 4 ? pixel_step(out) : std::nullopt;
   if (!y_step) {
     return Into<matrix_convolution_cuda>::call(x, weight, bias, residual, activation, candidate, filters,
-                                               filter_bias, stride, padding, dilation, before, between, out);
+                                               filter_bias, stride, padding, dilation, before, between, tf32, out);
   }
   const auto guard = on_device_of(x);
   const Window window = window_of(weight, filters, stride, padding, dilation);
@@ -125,6 +125,7 @@ at::Tensor& matrix_convolution_out_cuda(const at::Tensor& x, const at::Tensor& w
                                       .window = window,
                                       .before = before,
                                       .between = between,
+                                      .tf32 = tf32,
                                       .weight_first = address_in_elements(weight),
                                       .y_first = address_in_elements(out),
                                       .bias_first = first(bias),
@@ -144,16 +145,16 @@ at::Tensor matrix_convolution_cuda(const at::Tensor& x, const at::Tensor& weight
                                    std::int64_t candidate, const Optional& filters,
                                    const Optional& filter_bias, at::IntArrayRef stride,
                                    at::IntArrayRef padding, at::IntArrayRef dilation, std::string_view before,
-                                   std::string_view between) {
+                                   std::string_view between, bool tf32) {
   if (!has_kernel(x, weight, bias, residual, filters, filter_bias)) {
     return matrix_convolution(x, weight, bias, residual, activation, candidate, filters, filter_bias, stride,
-                              padding, dilation, before, between);
+                              padding, dilation, before, between, tf32);
   }
   const auto guard = on_device_of(x);
   at::Tensor y = at::empty(result_sizes(x, weight, window_of(weight, filters, stride, padding, dilation)),
                            x.options().memory_format(at::MemoryFormat::ChannelsLast));
   return matrix_convolution_out_cuda(x, weight, bias, residual, activation, candidate, filters, filter_bias,
-                                     stride, padding, dilation, before, between, y);
+                                     stride, padding, dilation, before, between, tf32, y);
 }
 
 TORCH_LIBRARY_IMPL(nimble, CUDA, library) {

@@ -100,7 +100,7 @@ __device__ inline void multiply(float (&sum)[4], const WholeOf<BFloat16>& low, c
                     row.element[e], row.element[e + 1]);
 }
 // With three of the four products (the fourth is as small as the last bits of a float) the result is as near
-// as float32's own. Tensor cores have nothing else to do meanwhile.
+// as float32's own. In a small product tensor cores have nothing else to do meanwhile.
 __device__ inline void multiply(float (&sum)[4], const Split& low, const Split& high, const Split& row,
                                 int e) {
   multiply_tf32(sum, low.rest[e], high.rest[e], low.rest[e + 1], high.rest[e + 1], row.element[e],
@@ -287,7 +287,7 @@ extern "C" __global__ void __launch_bounds__(threads)
   }
 
   Sums sum = {};
-  if constexpr (sizeof(T) == 4) {
+  if constexpr (takes_apart) {
     add_products<Split>(sum, x, weight, filters, filter_bias, first_group, first_channel);
     repair(sum, x, weight, filters, filter_bias, first_group, first_channel);
   } else {

@@ -56,6 +56,7 @@ class ByAddress {
       : program_(program),
         measures_(context.measure != nullptr),
         chooses_(context.chooses()),
+        precise_(context.precise),
         uses_(program),
         depth_(depths(program)),
         edit_(program),
@@ -183,11 +184,9 @@ class ByAddress {
     std::vector<Task> ways;
     const auto call = converts_ ? convolution_call(task, uses_) : std::nullopt;
     if (!call || !suits_matrix_kernel(call->convolution)) return ways;
-    static const auto op = find_operator("nimble::matrix_convolution"),
-                      into = find_operator("nimble::matrix_convolution", "out");
-    constexpr std::int64_t kTiles = 2;  // as fuse_convolution looks at
-    for (std::int64_t n = 0; n < kTiles; ++n) {
-      ways.push_back(writing(writer, into, product_arguments(op, *call, n), place));
+    static const auto op = find_operator("nimble::matrix_convolution", "out");
+    for (MatrixWay& way : matrix_ways(*call, precise_)) {
+      ways.push_back(writing(writer, op, std::move(way.arguments), place));
     }
     return ways;
   }
@@ -256,7 +255,7 @@ class ByAddress {
   }
 
   const Program& program_;
-  bool measures_, chooses_;
+  bool measures_, chooses_, precise_;
   bool converts_ = false;  // convolutions that cannot write to slices
   Uses uses_;
   std::vector<std::size_t> depth_;

@@ -236,7 +236,7 @@ class Fuse {
       constexpr std::int64_t kProposals = 2;
       const std::int64_t proposals = context_.chooses() ? kProposals : 1;
       for (std::int64_t n = 0; n < proposals; ++n) {
-        ways.push_back(matrix_product("nimble::pointwise_convolution", site, n));
+        ways.push_back(cublas_product(site, n));
       }
     }
     if (by_tensor_cores) add_tiles(ways, site);
@@ -266,28 +266,24 @@ class Fuse {
     return site.convolution.bias || site.added || site.after != "none";
   }
 
-  void add_tiles(std::vector<Way>& ways, const Site& site) {
-    constexpr std::int64_t kTiles = 2;  // each is a kernel to compile, and the others seldom win
-    for (std::int64_t n = 0; n < (context_.chooses() ? kTiles : 1); ++n) ways.push_back(tile(site, n));
-  }
-
   // Our kernel wants the channels of a pixel beside each other. Those of the user's own images seldom are; a
   // convolution of cuDNN's would turn them too.
-  Way tile(Site site, std::int64_t number) {
-    static const auto clone = find_operator("aten::clone");
+  void add_tiles(std::vector<Way>& ways, Site site) {
+    static const auto op = find_operator("nimble::matrix_convolution"), clone = find_operator("aten::clone");
     const TensorRef image = site.convolution.x;
-    const bool turns = !is_channels_last(image);
-    if (turns) {
+    std::vector<Call> before;
+    if (!is_channels_last(image)) {
       TensorRef& x = site.convolution.x;
       x = edit_.new_tensor(image.sizes, image.dtype, program_.buffer(image.buffer).device);
       x.strides = channels_last_strides(image.sizes);
+      before = {{clone, {image, c10::IValue(at::MemoryFormat::ChannelsLast)}, {x}}};
     }
-    Way way = matrix_product("nimble::matrix_convolution", site, number);
-    if (turns) {
-      way.calls.insert(way.calls.begin(),
-                       {clone, {image, c10::IValue(at::MemoryFormat::ChannelsLast)}, {site.convolution.x}});
+    auto all = matrix_ways({site.convolution, site.added, site.after}, context_.precise);
+    if (!context_.chooses()) all.resize(1);
+    for (MatrixWay& way : all) {
+      Way& added = ways.emplace_back(Way{.name = "nimble::" + way.name, .prepare = {}, .calls = before});
+      added.calls.push_back({op, std::move(way.arguments), {result_of(site)}});
     }
-    return way;
   }
 
   Way depthwise(const Site& site) {
@@ -344,14 +340,12 @@ class Fuse {
             .calls = {{site.added ? with_sum : plain, std::move(arguments), {result_of(site)}}}};
   }
 
-  // By cuBLASLt or by our own kernel, which also knows larger filters; of the ways that it has the one with
-  // this number.
-  Way matrix_product(const char* name, const Site& site, std::int64_t number) {
-    const auto op = find_operator(name);
+  Way cublas_product(const Site& site, std::int64_t proposal) {
+    static const auto op = find_operator("nimble::pointwise_convolution");
     const ConvolutionCall call{site.convolution, site.added, site.after};
-    return {.name = std::string(name) + " " + std::to_string(number),
+    return {.name = "nimble::pointwise_convolution " + std::to_string(proposal),
             .prepare = {},
-            .calls = {{op, product_arguments(op, call, number), {result_of(site)}}}};
+            .calls = {{op, product_arguments(op, call, proposal), {result_of(site)}}}};
   }
 
   Way convolution_and_pointwise(const Site& site) {

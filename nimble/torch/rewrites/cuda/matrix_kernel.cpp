@@ -1,5 +1,7 @@
 #include "nimble/torch/rewrites/cuda/matrix_kernel.h"
 
+#include "nimble/torch/operator_facts.h"
+
 namespace nimble {
 namespace {
 
@@ -59,6 +61,22 @@ std::vector<Operand> product_arguments(const c10::OperatorHandle& op, const Conv
   }
   add_defaults(op, arguments);
   return arguments;
+}
+
+std::vector<MatrixWay> matrix_ways(const ConvolutionCall& call, bool precise) {
+  static const auto op = find_operator("nimble::matrix_convolution");
+  constexpr std::int64_t kTiles = 2;       // each is a kernel to compile, and the others seldom win
+  constexpr std::int64_t kLongSum = 512;   // in shorter ones there is time for the parts of a float32
+  std::vector<MatrixWay> ways;
+  for (std::int64_t n = 0; n < kTiles; ++n) {
+    ways.push_back({"matrix_convolution " + std::to_string(n), product_arguments(op, call, n)});
+  }
+  const TensorRef& weight = call.convolution.weight;
+  const std::int64_t summed = weight.sizes[1] * weight.sizes[2] * weight.sizes[3];
+  if (precise || weight.dtype != at::kFloat || summed < kLongSum) return ways;
+  ways.push_back({"matrix_convolution by TF32", ways[0].arguments});
+  ways.back().arguments[*op.schema().argumentIndexWithName("tf32")] = c10::IValue(true);
+  return ways;
 }
 
 Operand optional_ref(const std::optional<TensorRef>& ref) {

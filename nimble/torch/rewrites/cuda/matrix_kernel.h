@@ -29,6 +29,15 @@ bool suits_matrix_kernel(const ImageConvolution& convolution);
 std::vector<Operand> product_arguments(const c10::OperatorHandle& op, const ConvolutionCall& call,
                                        std::int64_t number);
 
+// A way to do it by our kernel.
+struct MatrixWay {
+  std::string name;
+  std::vector<Operand> arguments;
+};
+// Those that are worth to be measured, the best guess first. What is as exact as float32 comes before what
+// rounds to TF32, which is none where a product is `precise`.
+std::vector<MatrixWay> matrix_ways(const ConvolutionCall& call, bool precise);
+
 Operand optional_ref(const std::optional<TensorRef>& ref);
 
 }  // namespace nimble

@@ -113,6 +113,7 @@ class Separable {
       arguments.push_back({x, product->weight, product->bias, product->residual, product->activation,
                            c10::IValue(n), a[kFilters], a[kBias], a[kStride], a[kPadding], a[kDilation],
                            before, a[kAfter]});
+      add_defaults(op, arguments.back());
       ways.push_back({edit_.make_task(*last, op, arguments.back(), reader.results)});
     }
     ways.push_back({task, reader});

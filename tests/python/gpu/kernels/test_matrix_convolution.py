@@ -136,6 +136,15 @@ def test_every_way_to_divide_a_matrix_convolution_is_right(dtype, with_filters):
     assert tried > 4
 
 
+def test_matrix_convolution_rounds_to_tf32_where_it_is_told_to():
+    x = random(1, 192, 17, 17, dtype=torch.float32, memory_format=torch.channels_last)
+    weight = random(160, 192, 1, 7, dtype=torch.float32, memory_format=torch.channels_last) / 36
+    exact = torch.conv2d(x.double(), weight.double(), None, 1, (0, 3))
+    rest = (None, None, "none", 0, None, None, [1, 1], [0, 3], [1, 1], "none", "none")
+    whole, rounded = (ops.matrix_convolution(x, weight, *rest, tf32) for tf32 in (False, True))
+    assert error_of(whole, exact) <= 1e-5 < error_of(rounded, exact) <= 1e-3
+
+
 def test_matrix_convolution_does_not_use_tf32_where_it_is_not_allowed():
     x = random(1, 64, 9, 9, dtype=torch.float32, memory_format=torch.channels_last)
     weight = random(24, 64, 1, 1, dtype=torch.float32) / 8
