@@ -43,6 +43,7 @@ at::Tensor matrix_convolution(const at::Tensor& x, const at::Tensor& weight,
                               std::int64_t candidate, const std::optional<at::Tensor>& filters,
                               const std::optional<at::Tensor>& filter_bias, at::IntArrayRef stride,
                               at::IntArrayRef padding, at::IntArrayRef dilation,
-                              std::string_view activation_before, std::string_view activation_between, bool tf32);
+                              std::string_view activation_before, std::string_view activation_between,
+                              bool tf32);
 
 }  // namespace nimble::kernels

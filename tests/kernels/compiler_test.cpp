@@ -224,7 +224,7 @@ TEST(CompilerTest, AProductWithoutMemoryTellsItsShapeAndItsKernel) {
                    filters = at::empty({3, 3, 1, 32}, meta.memory_format(std::nullopt)).permute({3, 2, 0, 1});
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("nimble::matrix_convolution", "");
   const std::vector<std::int64_t> two = {2, 2}, one = {1, 1};
-  torch::jit::Stack stack = {x,   weight, c10::IValue(), c10::IValue(), "none", 0, filters, c10::IValue(),
+  torch::jit::Stack stack = {x,   weight, c10::IValue(), c10::IValue(), "none", 0,    filters, c10::IValue(),
                              two, one,    one,           "relu",        "none", false};
   KernelCollector collector;
   op.callBoxed(&stack);

@@ -106,9 +106,9 @@ class Product {
     const auto d = [](const std::optional<at::Tensor>& t) {
       return t ? std::optional(t->to(at::kDouble)) : std::nullopt;
     };
-    const at::Tensor exact =
-        matrix_convolution(*d(case_.x), *d(weight), d(bias), d(residual), case_.after, 0, d(filters),
-                           d(filter_bias), stride, padding, dilation, case_.before, case_.between, case_.tf32);
+    const at::Tensor exact = matrix_convolution(*d(case_.x), *d(weight), d(bias), d(residual), case_.after, 0,
+                                                d(filters), d(filter_bias), stride, padding, dilation,
+                                                case_.before, case_.between, case_.tf32);
     const double step = step_of(y.scalar_type());
     EXPECT_TRUE(at::allclose(y.to(at::kDouble), exact, step, 2 * step))
         << "candidate " << candidate << " of " << case_.x.sizes() << " to " << case_.channels << ": "

@@ -93,7 +93,8 @@ at::Tensor& matrix_convolution_out_cuda(const at::Tensor& x, const at::Tensor& w
                                         std::int64_t candidate, const Optional& filters,
                                         const Optional& filter_bias, at::IntArrayRef stride,
                                         at::IntArrayRef padding, at::IntArrayRef dilation,
-                                        std::string_view before, std::string_view between, bool tf32, at::Tensor& out) {
+                                        std::string_view before, std::string_view between, bool tf32,
+                                        at::Tensor& out) {
   if (!has_kernel(x, weight, bias, residual, filters, filter_bias)) {
     return Into<matrix_convolution>::call(x, weight, bias, residual, activation, candidate, filters,
                                           filter_bias, stride, padding, dilation, before, between, tf32, out);
@@ -101,7 +102,8 @@ at::Tensor& matrix_convolution_out_cuda(const at::Tensor& x, const at::Tensor& w
   const auto y_step = out.dim() == 4 ? pixel_step(out) : std::nullopt;
   if (!y_step) {
     return Into<matrix_convolution_cuda>::call(x, weight, bias, residual, activation, candidate, filters,
-                                               filter_bias, stride, padding, dilation, before, between, tf32, out);
+                                               filter_bias, stride, padding, dilation, before, between, tf32,
+                                               out);
   }
   const auto guard = on_device_of(x);
   const Window window = window_of(weight, filters, stride, padding, dilation);

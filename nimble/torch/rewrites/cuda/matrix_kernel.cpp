@@ -65,8 +65,8 @@ std::vector<Operand> product_arguments(const c10::OperatorHandle& op, const Conv
 
 std::vector<MatrixWay> matrix_ways(const ConvolutionCall& call, bool precise) {
   static const auto op = find_operator("nimble::matrix_convolution");
-  constexpr std::int64_t kTiles = 2;       // each is a kernel to compile, and the others seldom win
-  constexpr std::int64_t kLongSum = 512;   // in shorter ones there is time for the parts of a float32
+  constexpr std::int64_t kTiles = 2;      // each is a kernel to compile, and the others seldom win
+  constexpr std::int64_t kLongSum = 512;  // in shorter ones there is time for the parts of a float32
   std::vector<MatrixWay> ways;
   for (std::int64_t n = 0; n < kTiles; ++n) {
     ways.push_back({"matrix_convolution " + std::to_string(n), product_arguments(op, call, n)});
