@@ -79,8 +79,8 @@ Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const
   }
   if (rewriting.reports.empty()) return rewriting;
   rewriting.program = std::make_shared<const Program>(std::move(applied.program));
-  // Two programs at once would take twice the memory of a step of training. Each of its new kernels was found
-  // faster than what it replaces.
+  // Two programs at once would take twice the memory of a step of training. Each of its new kernels was
+  // measured against what it replaces.
   if (options.tune_seconds > 0 && !trains) keep_the_faster(rewriting, program, inputs, options.tune_seconds);
   rewriting.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   return rewriting;
