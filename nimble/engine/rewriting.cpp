@@ -63,14 +63,14 @@ Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const
   const auto rewrites = rewrites_named(options.rewrites);
   if (rewrites.empty()) return rewriting;
   const auto start = Clock::now();
-  RewriteContext context{.device = program->device(), .precise = precise};
+  RewriteContext context{.device = program->device(), .precise = precise, .trains = trains};
   constexpr double kForEach = 12;  // times the time to tune the schedule of the whole
   context.measure_seconds = kForEach * options.tune_seconds;
   if (options.tune_seconds > 0) {
     context.measure = measure_alone;
     context.known = times_on_disk(context.device);
   }
-  AppliedRewrites applied = apply_rewrites(*program, rewrites, inputs, context, trains);
+  AppliedRewrites applied = apply_rewrites(*program, rewrites, inputs, context);
   rewriting.reports = std::move(applied.reports);
   rewriting.exact = applied.exact;
   std::vector<at::Tensor> sources = derived_from(applied.program);
@@ -79,7 +79,9 @@ Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const
   }
   if (rewriting.reports.empty()) return rewriting;
   rewriting.program = std::make_shared<const Program>(std::move(applied.program));
-  if (options.tune_seconds > 0) keep_the_faster(rewriting, program, inputs, options.tune_seconds);
+  // Two programs at once would take twice the memory of a step of training. Each of its new kernels was
+  // measured against what it replaces.
+  if (options.tune_seconds > 0 && !trains) keep_the_faster(rewriting, program, inputs, options.tune_seconds);
   rewriting.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   return rewriting;
 }

@@ -27,8 +27,9 @@ struct Rewriting {
 };
 
 // Applies the rewrites that `options` ask for. `trains`: the program changes tensors outside or belongs to a
-// backward pass, so that only rewrites which hold for training are applied. Where the recorded program
-// measures faster, it stays. Replays both on `inputs`; whoever calls restores what that changes outside.
+// backward pass, so that only rewrites which hold for training are applied, and it is not run for that. Any
+// other is replayed on `inputs`, as recorded and rewritten, and the recorded one stays where it measures
+// faster; whoever calls restores what that changes outside.
 // `outside` are tensors known to live outside, among which are the counters by which batch norms tell that
 // their statistics changed. `precise`: see RewriteContext.
 Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace nimble::kernels {
 namespace {
@@ -80,6 +81,7 @@ const std::unordered_map<std::string_view, Emission>& emissions() {
       {"where.self", {"where", {0, 1, 2}}},
       {"masked_fill.Scalar", {"masked_fill", {0, 1, 2}}},
       {"threshold_backward", {"threshold_backward", {0, 1, 2}, kMemory}},
+      {"hardtanh_backward", {"hardtanh_backward", {0, 1, 2, 3}}},
       {"sigmoid_backward", {"sigmoid_backward", {0, 1}, kMemory}},
       {"tanh_backward", {"tanh_backward", {0, 1}, kMemory}},
   };
@@ -157,6 +159,24 @@ bool has_kernel(const Step& step) {
   return std::all_of(used.begin(), used.end(), [&](std::size_t i) {
     return std::holds_alternative<Value>(step.arguments.at(i)) || is_number(step.arguments[i]);
   });
+}
+
+bool has_exact_kernel(const Step& step) {
+  static const std::unordered_set<std::string_view> kRoundedOnce = {
+      // Results are operands, or limits.
+      "relu", "hardtanh", "clamp", "clamp_min", "clamp_max", "maximum", "minimum", "where.self",
+      "masked_fill.Scalar", "threshold_backward", "hardtanh_backward",
+      // Only the sign, or the type.
+      "neg", "abs", "_to_copy",
+      // One operation. Of a number ATen takes the reciprocal, on the host, as IEEE 754 rounds it.
+      "add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "mul.Tensor", "mul.Scalar", "div.Scalar",
+      // True or false.
+      "eq.Tensor", "eq.Scalar", "ne.Tensor", "ne.Scalar", "lt.Tensor", "lt.Scalar", "le.Tensor", "le.Scalar",
+      "gt.Tensor", "gt.Scalar", "ge.Tensor", "ge.Scalar"};
+  if (!kRoundedOnce.contains(step.function) || !has_kernel(step)) return false;
+  const bool is_sum = step.function.starts_with("add.") || step.function.starts_with("sub.");
+  // Times another factor than one it is two operations, and which of them round is the compiler's choice.
+  return !is_sum || std::get<c10::IValue>(step.arguments.at(2)).toScalar().toDouble() == 1;
 }
 
 std::string ElementSource::type(const at::Tensor& tensor) {

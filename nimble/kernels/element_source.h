@@ -13,6 +13,10 @@ namespace nimble::kernels {
 // Whether a generated kernel can do this call; otherwise it must not become a step of an expression.
 bool has_kernel(const Step& step);
 
+// Whether it gives the bits of ATen's own kernel, whatever compilers made the two: no operation in it is
+// rounded but one, as IEEE 754 says. (Of a NaN only that it is one is kept.)
+bool has_exact_kernel(const Step& step);
+
 // A number exactly, as text, of the type that arithmetic is done in.
 std::string literal(const c10::IValue& constant, std::string_view arithmetic);
 

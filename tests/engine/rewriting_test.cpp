@@ -49,5 +49,19 @@ TEST(Rewriting, CouldNotWhereTheSettingsForbidTF32) {
   EXPECT_FALSE(could_be_more_precise(fused));
 }
 
+TEST(Rewriting, AStepOfTrainingOnACpuStaysAsItWasRecorded) {
+  const at::NoGradGuard no_grad;
+  const Tensors inputs = {at::ones({2, 3})};
+  const auto program = std::make_shared<const Program>(record(
+      inputs, [](const Tensors& in) -> Tensors { return {in[0].cos().add_(in[0]).relu_() + (in[0] + 1)}; }));
+  const CompileOptions options{.tune_seconds = 0, .rewrites = {"default"}};
+  const Rewriting in_training = rewrite(program, inputs, options, /*trains=*/true, /*precise=*/false, {});
+  EXPECT_EQ(in_training.program, program);
+  EXPECT_TRUE(in_training.exact);
+  EXPECT_TRUE(in_training.reports.empty());
+  const Rewriting otherwise = rewrite(program, inputs, options, /*trains=*/false, /*precise=*/false, {});
+  EXPECT_NE(otherwise.program, program);
+}
+
 }  // namespace
 }  // namespace nimble

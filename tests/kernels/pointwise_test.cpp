@@ -136,6 +136,37 @@ TEST(PointwiseTest, NanPassesThrough) {
   expect_equal("%0 = hardtanh(x0, 0, 6); return %0", {a});
   expect_equal("%0 = maximum(x0, x1); %1 = minimum(x0, x1); return %0, %1", {a, b});
   expect_equal("%0 = threshold_backward(x0, x1, 0); return %0", {a, b});
+  expect_equal("%0 = hardtanh_backward(x0, x1, -1, 1); return %0", {a, b});
+}
+
+TEST(PointwiseTest, NothingGoesBackFromALimitOrBeyond) {
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    const at::Tensor x = at::tensor({-1.0, 0.0, 0.1, 3.0, 6.0, 7.0}).to(type),
+                     gradient = at::ones_like(x) * 3;
+    const auto back = run_kernel("%0 = hardtanh_backward(x0, x1, 0, 6); return %0", {gradient, x}).results[0];
+    EXPECT_TRUE(at::equal(back, at::tensor({0, 0, 3, 3, 0, 0}).to(type))) << type;
+  }
+}
+
+TEST(PointwiseTest, ExactAreThoseThatRoundOnceAtMost) {
+  const auto is_exact = [](const std::string& call) {
+    return has_exact_kernel(parse_expression("%0 = " + call + "; return %0").steps[0]);
+  };
+  for (const char* exact :
+       {"relu(x0)", "neg(x0)", "abs(x0)", "add.Tensor(x0, x1, 1)", "add.Scalar(x0, 0.3, 1)",
+        "sub.Tensor(x0, x1, 1.0)", "mul.Tensor(x0, x1)", "mul.Scalar(x0, 0.3)", "div.Scalar(x0, 3)",
+        "clamp(x0, none, 1)", "hardtanh(x0, 0, 6)", "maximum(x0, x1)", "gt.Scalar(x0, 0.1)",
+        "where.self(x0, x1, x2)", "threshold_backward(x0, x1, 0)", "hardtanh_backward(x0, x1, 0, 6)",
+        "_to_copy(x0, 5, none, none, none, false, none)"}) {
+    EXPECT_TRUE(is_exact(exact)) << exact;
+  }
+  for (const char* inexact :
+       {"exp(x0)", "sigmoid(x0)", "gelu(x0, 'none')", "silu(x0)", "rsqrt(x0)", "reciprocal(x0)",
+        "add.Tensor(x0, x1, 0.5)", "add.Tensor(x0, x1, -1)", "sub.Scalar(x0, 1, 2)", "addcmul(x0, x1, x2, 1)",
+        "pow.Tensor_Scalar(x0, 3)", "sigmoid_backward(x0, x1)", "tanh_backward(x0, x1)", "hardswish(x0)",
+        "_to_copy(x0, 3, none, none, none, false, none)", "cumsum(x0, 1, none)"}) {
+    EXPECT_FALSE(is_exact(inexact)) << inexact;
+  }
 }
 
 TEST(PointwiseTest, EverythingBroadcasts) {

@@ -107,6 +107,10 @@ __device__ inline F relu6(F x) {
   return smaller(larger(x, F(0)), F(6));
 }
 template <class F>
+__device__ inline F hardtanh_backward(F gradient, F x, F low, F high) {
+  return x <= low || x >= high ? F(0) : gradient;
+}
+template <class F>
 __device__ inline F silu(F x) {
   return x / (F(1) + ::exp(-x));
 }

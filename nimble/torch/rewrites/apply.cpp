@@ -5,13 +5,17 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <iterator>
+#include <numeric>
 #include <string>
 #include <unordered_set>
 
 #include "nimble/torch/rewrites/check_program.h"
 #include "nimble/torch/rewrites/coming_kernels.h"
+#include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
 #include "nimble/torch/rewrites/record_anew.h"
+#include "nimble/torch/rewrites/try_alone.h"
 
 namespace nimble {
 
@@ -37,8 +41,9 @@ kernels::Compiling compile_what_may_be_measured(const Rewrite& rewrite, const Pr
       if (known.insert(describe_tasks({&task, 1})).second) tasks.push_back(task);
     }
   };
-  const Rewritten unmeasured =
-      rewrite.apply(program, {.device = context.device, .precise = context.precise, .consider = consider});
+  const Rewritten unmeasured = rewrite.apply(
+      program,
+      {.device = context.device, .precise = context.precise, .trains = context.trains, .consider = consider});
   consider(unmeasured.program.tasks);
   return compile_kernels_ahead(tasks, context.device);
 }
@@ -68,15 +73,56 @@ void record_for_good(AppliedRewrites& applied, const Program& original, std::spa
   applied.exact = true;
 }
 
+// Without running the program: tasks that were recorded stay as they are, kernels of ours are tried alone.
+void complete_unrun(Program& rewritten) {
+  compile_kernels_ahead(rewritten.tasks, rewritten.device()).reset();
+  for (Task& task : rewritten.tasks) {
+    const bool is_ours = task.op.operator_name().name.starts_with("nimble::");
+    if (!is_ours || !task.allocations.empty()) continue;  // or was completed before
+    find_allocations(task, rewritten.buffers);
+    task.twins.resize(task.reads.size());
+    std::iota(task.twins.begin(), task.twins.end(), std::size_t{0});
+    try_alone(task, rewritten.buffers);
+  }
+}
+
+// What a rewrite made, as it will be replayed.
+Program completed(Program rewritten, std::span<const at::Tensor> inputs, const RewriteContext& context) {
+  if (!context.trains) {
+    return context.device.is_cuda() ? record_forms(rewritten, inputs) : record_anew(rewritten, inputs);
+  }
+  complete_unrun(rewritten);
+  return rewritten;
+}
+
+std::vector<const Rewrite*> those_for(std::span<const Rewrite* const> rewrites,
+                                      const RewriteContext& context) {
+  std::vector<const Rewrite*> fitting;
+  std::ranges::copy_if(rewrites, std::back_inserter(fitting), [&](const Rewrite* rewrite) {
+    return rewrite->is_for(context.device) && (rewrite->for_training || !context.trains);
+  });
+  return fitting;
+}
+
+// Those that only prepare for others are nothing by themselves.
+bool only_prepare(std::span<const Rewrite* const> rewrites) {
+  return std::ranges::all_of(rewrites, [](const Rewrite* rewrite) { return rewrite->always; });
+}
+void drop_preparations(AppliedRewrites& applied, const Program& original) {
+  applied.program = original;
+  std::erase_if(applied.reports, [](const RewriteReport& report) { return report.dropped.empty(); });
+}
+
 }  // namespace
 
 AppliedRewrites apply_rewrites(const Program& program, std::span<const Rewrite* const> rewrites,
-                               std::span<const at::Tensor> inputs, const RewriteContext& context,
-                               bool trains) {
+                               std::span<const at::Tensor> inputs, const RewriteContext& context) {
   AppliedRewrites applied{.program = program, .reports = {}};
-  const bool only_forms = context.device.is_cuda();
-  for (const Rewrite* rewrite : rewrites) {
-    if (!rewrite->is_for(context.device) || (trains && !rewrite->for_training)) continue;
+  const bool trains = context.trains;
+  const auto fitting = those_for(rewrites, context);
+  if (trains && only_prepare(fitting)) return applied;
+  std::vector<const Rewrite*> fired;
+  for (const Rewrite* rewrite : fitting) {
     const auto start = Clock::now();
     RewriteReport report{.name = std::string(rewrite->name), .sites = {}};
     report.tasks_before = report.tasks_after = applied.program.tasks.size();
@@ -87,18 +133,21 @@ AppliedRewrites apply_rewrites(const Program& program, std::span<const Rewrite* 
       if (rewritten.sites.empty()) return;
       report.sites = std::move(rewritten.sites);
       check_program(rewritten.program, applied.program, rewrite->name);
-      Program recorded =
-          only_forms ? record_forms(rewritten.program, inputs) : record_anew(rewritten.program, inputs);
+      Program recorded = completed(std::move(rewritten.program), inputs, context);
       check_program(recorded, applied.program, rewrite->name);
       applied.program = std::move(recorded);
       report.tasks_after = applied.program.tasks.size();
-      applied.exact &= rewrite->exact;
+      applied.exact &= rewrite->exact || trains;
+      fired.push_back(rewrite);
     });
     if (report.sites.empty() && report.dropped.empty()) continue;
     report.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     applied.reports.push_back(std::move(report));
   }
-  if (only_forms && !applied.reports.empty()) record_for_good(applied, program, inputs);
+  if (trains && only_prepare(fired)) drop_preparations(applied, program);
+  if (!trains && context.device.is_cuda() && !applied.reports.empty()) {
+    record_for_good(applied, program, inputs);
+  }
   return applied;
 }
 

@@ -24,11 +24,11 @@ struct AppliedRewrites {
 };
 
 // Applies one rewrite after the other, checks each result and records it anew on `inputs`. Those that are not
-// for the program's device, or not for training where the program `trains`, are left out; one whose result is
-// wrong is dropped, and the report says why. If what comes of all of them cannot be recorded, all are.
+// for the program's device, or not for training where the program trains, are left out; one whose result is
+// wrong is dropped, and the report says why. If what comes of all of them cannot be recorded, all are. A
+// program that trains is never run: its new tasks are, alone.
 AppliedRewrites apply_rewrites(const Program& program, std::span<const Rewrite* const> rewrites,
-                               std::span<const at::Tensor> inputs, const RewriteContext& context,
-                               bool trains);
+                               std::span<const at::Tensor> inputs, const RewriteContext& context);
 
 // Whether a program is part of training as far as rewrites are concerned: it changes tensors outside.
 bool writes_outside(const Program& program);

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "nimble/torch/operator_facts.h"
@@ -33,6 +34,8 @@ Task Edit::make_task(TaskId like, const c10::OperatorHandle& op, std::vector<Ope
   task.step = place.step;
   task.state = place.state;
   task.where = place.where;
+  task.module = place.module;
+  task.node = place.node;
   find_accesses(task);
   return task;
 }
@@ -61,6 +64,15 @@ Program Edit::finish() && {
     edited.tasks.push_back(replaced != replaced_.end() ? std::move(replaced->second) : program_.tasks[i]);
   }
   return edited;
+}
+
+void find_allocations(Task& task, std::span<const Buffer> buffers) {
+  task.allocations.clear();
+  for (const TensorRef& ref : task.writes) {
+    const auto is_this = [&](const TensorRef& read) { return read.buffer == ref.buffer; };
+    if (std::ranges::any_of(task.reads, is_this)) continue;
+    task.allocations.push_back({buffers[ref.buffer.index()].bytes, ref.buffer});
+  }
 }
 
 void find_accesses(Task& task) {

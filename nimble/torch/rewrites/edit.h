@@ -47,6 +47,9 @@ class Edit {
   std::map<TaskId, std::vector<Task>> inserted_;  // by the task that they go before
 };
 
+// What a task allocates if that is its results and nothing else; what it really does, recording anew tells.
+void find_allocations(Task& task, std::span<const Buffer> buffers);
+
 // What a task reads and writes, as its operator and operands say; for a task whose operands were changed.
 void find_accesses(Task& task);
 

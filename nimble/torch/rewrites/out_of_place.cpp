@@ -6,13 +6,17 @@
 //   %3 = add(%1, …)                        %3 = add(%2, …)
 //
 // The memory plan gives %2 the bytes of another buffer that is no longer needed, so this costs none.
+//
+// In training only those that fuse_pointwise can take in.
 
 #include <ATen/ATen.h>
 
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
+#include "nimble/torch/rewrites/cuda/pointwise_tasks.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/rename.h"
+#include "nimble/torch/rewrites/try_alone.h"
 
 namespace nimble {
 namespace {
@@ -63,7 +67,22 @@ bool gives_the_same_type(const c10::OperatorHandle& op, const Task& task) {
   return stack[0].toTensor().scalar_type() == std::get<TensorRef>(task.arguments[0]).dtype;
 }
 
-Rewritten apply(Program program, const RewriteContext&) {
+// Whether the same out of place could be part of an exact kernel, and gives a result that is laid out as what
+// `task` writes to.
+bool fits_training(const Program& program, const c10::OperatorHandle& functional, const Task& task) {
+  if (!task.allocations.empty()) return false;  // more than its result: it may need that again
+  Task alike = task;
+  alike.op = functional;
+  if (!keeps_bits(program, alike)) return false;
+  try {
+    try_alone(alike, program.buffers);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+Rewritten apply(Program program, const RewriteContext& context) {
   Rewritten result{.program = std::move(program)};
   Program& edited = result.program;
   Names names;                                      // of what an in-place operator wrote: where it is now
@@ -74,7 +93,8 @@ Rewritten apply(Program program, const RewriteContext&) {
     const auto* self = functional ? std::get_if<TensorRef>(&task.arguments[0]) : nullptr;
     const bool fits = self && edited.buffer(self->buffer).kind == BufferKind::kInternal && !task.draw &&
                       filled[self->buffer.index()] && is_whole(*self, edited.buffer(self->buffer)) &&
-                      gives_the_same_type(*functional, task);
+                      gives_the_same_type(*functional, task) &&
+                      (!context.trains || fits_training(edited, *functional, task));
     for (const TensorRef& ref : task.writes) filled[ref.buffer.index()] = true;
     const TensorRef before = fits ? *self : TensorRef{};
     rename(task, names);
@@ -88,8 +108,10 @@ Rewritten apply(Program program, const RewriteContext&) {
       task.op = *functional;
       TensorRef written = before;
       written.buffer = made;
+      written.requires_grad = false;
       task.results = {written};
       find_accesses(task);
+      find_allocations(task, edited.buffers);
     }
   }
   rename_outputs(edited, names);
@@ -101,6 +123,7 @@ Rewritten apply(Program program, const RewriteContext&) {
 const Rewrite kOutOfPlace{
     .name = "out_of_place",
     .summary = "in-place operators on tensors of the program's own get a result of their own",
+    .for_training = true,
     .exact = true,
     .always = true,
     .apply = apply};

@@ -3,6 +3,16 @@
 #include "nimble/torch/derivation.h"
 
 namespace nimble {
+namespace {
+
+// Whether two refs look at the same elements in the same way. Who made a tensor does not know yet that
+// autograd will want gradients for it.
+bool same_look(const TensorRef& made, TensorRef read) {
+  read.requires_grad = made.requires_grad;
+  return made == read;
+}
+
+}  // namespace
 
 Uses::Uses(const Program& program)
     : program_(program),
@@ -28,7 +38,7 @@ std::optional<TaskId> Uses::maker(const TensorRef& ref) const {
   if (writers.size() != 1) return std::nullopt;
   const Task& task = program_.task(writers[0]);
   const auto* result = task.results.empty() ? nullptr : std::get_if<TensorRef>(&task.results[0]);
-  const bool whole = result && *result == ref;
+  const bool whole = result && same_look(*result, ref);
   return whole ? std::optional(writers[0]) : std::nullopt;
 }
 
@@ -41,7 +51,7 @@ std::optional<TaskId> Uses::only_reader(TaskId id) const {
   std::size_t looks = 0;
   for (const TensorRef& ref : program_.task(readers[0]).reads) {
     if (ref.buffer != result->buffer) continue;
-    if (!(ref == *result)) return std::nullopt;
+    if (!same_look(*result, ref)) return std::nullopt;
     ++looks;
   }
   return looks == 1 ? std::optional(readers[0]) : std::nullopt;

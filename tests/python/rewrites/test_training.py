@@ -1,4 +1,4 @@
-"""Training with rewrites on: steps are not rewritten and keep eager's bits, and rewritten inference follows them."""
+"""Training with rewrites on: steps keep eager's bits, and rewritten inference follows them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torch import nn
 from torch.nn import functional as F
 from training.cases import Case, make
 from training.models import MODELS
-from training.steps import assert_trains_like_eager
+from training.steps import assert_same_story, assert_trains_like_eager, plain
+from training.workbench import gradients, momentum, step_without_labels, weights
 
 import nimble
 
@@ -27,6 +28,52 @@ def parameters():
 @pytest.mark.parametrize("model", parameters())
 def test_thirty_steps_keep_eagers_bits(model):
     assert_trains_like_eager(partial(make, Case(model), "cpu"), rewrites="default")
+
+
+class Residual(nn.Module):
+    """What a rewrite could take together: sums and activations in place, as in torchvision's networks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.norm = nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        y = self.norm(self.first(x))
+        y += x
+        y = F.relu_(y)
+        z = self.second(y)
+        z += y
+        return F.hardtanh_(z, 0, 6)
+
+
+def test_a_step_of_training_on_the_cpu_is_not_rewritten():
+    model = Residual()
+    step = step_without_labels(model, momentum(model))
+    compiled = nimble.compile(step, rewrites="default", tune=0)
+    for _ in range(4):
+        compiled(torch.randn(4, 8))
+    assert compiled.stats["replays"] >= 1
+    assert "rewrit" not in compiled.explain()
+
+
+@pytest.mark.parametrize("rewrites", ["default", ["fuse_pointwise"], ["out_of_place"]], ids=str)
+def test_thirty_steps_of_a_compiled_module_keep_eagers_bits(rewrites):
+    def story(compiler):
+        model = Residual()
+        fast = compiler(model, rewrites=rewrites) if compiler is not plain else model
+        optimizer = momentum(model)
+        seen = []
+        for number in range(30):
+            x = torch.randn(4, 8, generator=torch.Generator().manual_seed(number))
+            optimizer.zero_grad()
+            loss = fast(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            seen += [loss, gradients(model)]
+        return seen, weights(model)
+
+    assert_same_story(story, replays=25)
 
 
 def test_rewritten_inference_follows_a_compiled_training_step():

@@ -159,6 +159,12 @@ at::Tensor exp_for_a_while(const at::Tensor& x) {
   return x.exp();
 }
 
+// A kernel of ours that lays its result out as nobody expects.
+at::Tensor exp_transposed(const at::Tensor& x) { return x.exp().t().contiguous().t(); }
+
+TORCH_LIBRARY_FRAGMENT(nimble, library) { library.def("exp_transposed(Tensor x) -> Tensor"); }
+TORCH_LIBRARY_IMPL(nimble, CPU, library) { library.impl("exp_transposed", exp_transposed); }
+
 TORCH_LIBRARY(nimble_frame_test, library) { library.def("exp_for_a_while(Tensor x) -> Tensor"); }
 TORCH_LIBRARY_IMPL(nimble_frame_test, CPU, library) { library.impl("exp_for_a_while", exp_for_a_while); }
 
@@ -176,9 +182,7 @@ TEST_F(Applying, WhatCannotBeRecordedForGoodDropsAllRewritesAndSaysWhy) {
   const Program program = two_tasks();
   const Tensors inputs = {torch::randn({2, 3})};
   const RewriteContext like_a_gpu{.device = c10::Device(c10::kCUDA, 0)};
-  const auto apply = [&] {
-    return apply_rewrites(program, std::vector{&exp_elsewhere}, inputs, like_a_gpu, /*trains=*/false);
-  };
+  const auto apply = [&] { return apply_rewrites(program, std::vector{&exp_elsewhere}, inputs, like_a_gpu); };
   runs_left = 2;
   const AppliedRewrites kept = apply();
   EXPECT_EQ(kept.program.tasks[0].op.operator_name().name, "nimble_frame_test::exp_for_a_while");
@@ -190,6 +194,27 @@ TEST_F(Applying, WhatCannotBeRecordedForGoodDropsAllRewritesAndSaysWhy) {
   EXPECT_EQ(to_string(dropped.program), to_string(program));
   EXPECT_EQ(dropped.reports.at(0).dropped, "no kernel for this");
   EXPECT_TRUE(dropped.exact);
+}
+
+// A program that trains is not run, but kernels of ours are, alone.
+TEST_F(Applying, InTrainingWhatAKernelGivesOtherwiseThanTheProgramSaysIsDropped) {
+  const Rewrite transposed{.name = "transposed",
+                           .summary = "exp(x) becomes exp_transposed(x)",
+                           .for_training = true,
+                           .apply = [](Program program, const RewriteContext&) {
+                             Edit edit(program);
+                             edit.replace(TaskId{0}, find_operator("nimble::exp_transposed"),
+                                          program.tasks[0].arguments, program.tasks[0].results);
+                             Program changed = std::move(edit).finish();
+                             return Rewritten{std::move(changed), {"exp#0"}};
+                           }};
+  const Tensors inputs = {torch::randn({2, 3})};
+  const Program program = two_tasks();
+  const AppliedRewrites applied = apply_rewrites(program, std::vector{&transposed}, inputs, {.trains = true});
+  EXPECT_EQ(to_string(applied.program), to_string(program));
+  ASSERT_EQ(applied.reports.size(), 1u);
+  EXPECT_NE(applied.reports[0].dropped.find("exp_transposed gives f32[2, 3]"), std::string::npos)
+      << applied.reports[0].dropped;
 }
 
 using VersionsTest = RewriteTest;

@@ -17,7 +17,7 @@ class MkldnnLinear : public RewriteTest {
   Program rewritten_linear(const Function& function, const Tensors& inputs) {
     const std::vector<std::string> names = {"mkldnn_linear"};
     const AppliedRewrites applied =
-        apply_rewrites(record(inputs, function), rewrites_named(names), inputs, always_faster(), false);
+        apply_rewrites(record(inputs, function), rewrites_named(names), inputs, always_faster());
     for (const RewriteReport& report : applied.reports) EXPECT_EQ(report.dropped, "");
     return applied.program;
   }

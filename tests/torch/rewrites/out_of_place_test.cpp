@@ -1,3 +1,4 @@
+#include "nimble/torch/rewrites/all.h"
 #include "rewritten.h"
 
 namespace nimble {
@@ -94,6 +95,31 @@ TEST_F(OutOfPlace, DoesNotFireOnMemoryThatNobodyFilled) {
     return {x + in[0]};
   };
   EXPECT_EQ(fired(function, {torch::ones({4})}, "out_of_place"), 0u);
+}
+
+TEST_F(OutOfPlace, InTrainingOnlyWhatExactKernelsCanTakeIn) {
+  const Program program = record({torch::randn({4})}, [](const Tensors& in) -> Tensors {
+    return {in[0].cos().relu_().exp_().add_(in[0]).add_(in[0], 0.5)};
+  });
+  const Rewritten result = kOutOfPlace.apply(program, {.trains = true});
+  EXPECT_EQ(drawn(result.program), R"(
+%0 = cos(input0)
+%1 = relu(%0)
+%1 = exp_(%1)
+%2 = add(%1, input0)
+%2 = add_(%2, input0)
+return %2
+)");
+  for (const Task& task : result.program.tasks) {
+    const bool makes_memory = task.op.operator_name().name.back() != '_';
+    EXPECT_EQ(task.allocations.size(), makes_memory ? 1u : 0u) << task.op.operator_name();
+  }
+}
+
+TEST_F(OutOfPlace, InTrainingAloneItIsNothing) {
+  const Function function = [](const Tensors& in) -> Tensors { return {in[0].cos().relu_()}; };
+  EXPECT_EQ(fired(function, {torch::randn({4})}, "out_of_place"), 1u);
+  EXPECT_EQ(fired(function, {torch::randn({4})}, "out_of_place", /*trains=*/true), 0u);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ using Function = std::function<Tensors(const Tensors&)>;
 
 inline AppliedRewrites apply_named(const Program& program, const Tensors& inputs,
                                    const std::vector<std::string>& names, bool trains = false) {
-  AppliedRewrites applied = apply_rewrites(program, rewrites_named(names), inputs, {}, trains);
+  AppliedRewrites applied = apply_rewrites(program, rewrites_named(names), inputs, {.trains = trains});
   for (const RewriteReport& report : applied.reports) EXPECT_EQ(report.dropped, "") << report.name;
   return applied;
 }

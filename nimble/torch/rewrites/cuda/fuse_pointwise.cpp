@@ -7,6 +7,9 @@
 // A task is taken in by its only reader, where it makes what that reader waits for longest: work that could
 // have been done meanwhile, beside something slower, stays where it is. Nothing that is read by several is
 // computed twice, and branches are never glued side by side.
+//
+// In training only tasks are taken in whose kernels have the bits of PyTorch's own, and which round as those
+// do. No product is contracted with a sum across their borders: see KernelSource::contract.
 
 #include <ATen/ATen.h>
 
@@ -42,7 +45,11 @@ struct Group {
 class Fuse {
  public:
   Fuse(const Program& program, const RewriteContext& context)
-      : program_(program), uses_(program), depth_(depths(program)), chooser_(context) {}
+      : program_(program),
+        uses_(program),
+        depth_(depths(program)),
+        trains_(context.trains),
+        chooser_(context) {}
 
   Rewritten run() {
     for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) {
@@ -61,7 +68,7 @@ class Fuse {
   // The task, and the groups of those that feed it and nobody else.
   std::optional<Group> group_of(TaskId id) {
     const Task& task = program_.task(id);
-    if (!makes_one_tensor(program_, uses_, task)) return {};
+    if (!makes_one_tensor(program_, uses_, task) || (trains_ && !keeps_bits(program_, task))) return {};
     Group group{.expression = {}, .inputs = {}, .members = {}};
     std::vector<TaskId> taken;
     Step last = step_of(program_, task, [&](const TensorRef& ref) {
@@ -129,8 +136,18 @@ class Fuse {
     return translated(from.expression.results[0]);
   }
 
+  // A few operators of ATen lay their result out as another one of their operands than the kernel does.
+  static bool is_laid_out_as(const TensorRef& ref, const Group& group) {
+    std::vector<at::Tensor> tensors;
+    for (const TensorRef& input : group.inputs) tensors.push_back(without_memory(input));
+    return kernels::evaluate_steps(group.expression, tensors).back().strides() ==
+           at::IntArrayRef(ref.strides);
+  }
+
   void replace(Edit& edit, TaskId root, const Group& group, std::vector<std::string>& sites) {
     static const auto op = find_operator("nimble::pointwise");
+    // Elsewhere the layout of what follows may change with it.
+    if (trains_ && !is_laid_out_as(first_result(program_.task(root)), group)) return;
     TensorRefList inputs;
     for (const TensorRef& ref : group.inputs) inputs.refs.emplace_back(ref);
     const std::vector<Operand> arguments = {inputs, c10::IValue(to_string(group.expression))};
@@ -152,6 +169,7 @@ class Fuse {
   const Program& program_;
   Uses uses_;
   std::vector<std::size_t> depth_;
+  bool trains_;
   Chooser chooser_;
   std::map<TaskId, Group> groups_;  // by the task whose result each makes
 };
@@ -163,6 +181,7 @@ Rewritten apply(Program program, const RewriteContext& context) { return Fuse(pr
 const Rewrite kFusePointwise{.name = "fuse_pointwise",
                              .summary = "pointwise tasks that feed one another become one generated kernel",
                              .on_cpu = false,
+                             .for_training = true,
                              .apply = apply};
 
 }  // namespace nimble

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "nimble/kernels/element_source.h"
 #include "nimble/kernels/kernel_source.h"
 #include "nimble/torch/rewrites/cuda/sites.h"
 
@@ -65,11 +66,27 @@ std::string function_of_number(const std::string& function) {
   return function.substr(0, function.size() - kOfTensor.size()) + ".Scalar";
 }
 
-kernels::Value input_of(std::vector<TensorRef>& inputs, const TensorRef& ref) {
+kernels::Value input_of(std::vector<TensorRef>& inputs, TensorRef ref) {
+  ref.requires_grad = false;  // which makes no difference to a kernel
   const auto known = std::find(inputs.begin(), inputs.end(), ref);
   const auto index = static_cast<std::size_t>(known - inputs.begin());
   if (known == inputs.end()) inputs.push_back(ref);
   return kernels::input(index);
+}
+
+bool keeps_bits(const Program& program, const Task& task) {
+  const auto is_half = [](at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; };
+  const auto result = first_result(task).dtype;
+  // Neither whole numbers nor what is computed of true and false, for which PyTorch has other rules.
+  const bool all_fit = std::ranges::all_of(task.reads, [&](const TensorRef& ref) {
+    const bool rounds_twice = ref.dtype == at::kDouble && is_half(result);  // by way of float32, or not
+    const bool is_mask = ref.dtype == at::kBool && c10::isFloatingType(result);
+    return (c10::isFloatingType(ref.dtype) || is_mask) && !rounds_twice;
+  });
+  if (!all_fit || !(c10::isFloatingType(result) || result == at::kBool)) return false;
+  std::vector<TensorRef> inputs;
+  return kernels::has_exact_kernel(
+      step_of(program, task, [&](const TensorRef& ref) { return input_of(inputs, ref); }));
 }
 
 bool belong_together(const Task& a, const Task& b) {

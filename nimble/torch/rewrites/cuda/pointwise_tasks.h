@@ -27,7 +27,7 @@ std::optional<c10::IValue> known_number(const Program& program, const Operand& o
 std::string function_of_number(const std::string& function);
 
 // Where `ref` is among `inputs`, to which it is added where it is not.
-kernels::Value input_of(std::vector<TensorRef>& inputs, const TensorRef& ref);
+kernels::Value input_of(std::vector<TensorRef>& inputs, TensorRef ref);
 
 // The task as a step of an expression. `value_of(ref)` tells what its tensors are there.
 template <class ValueOf>
@@ -45,6 +45,10 @@ kernels::Step step_of(const Program& program, const Task& task, ValueOf&& value_
   }
   return step;
 }
+
+// Whether a kernel of ours does the task with the bits of PyTorch's own (kernels::has_exact_kernel), for the
+// types that it has to do with.
+bool keeps_bits(const Program& program, const Task& task);
 
 // Whether two tasks belong to the same part of the program and ran with the same settings, so that one may do
 // the work of both.

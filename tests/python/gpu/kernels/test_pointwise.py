@@ -86,6 +86,7 @@ WITH_NUMBERS = {
     "sigmoid_backward(x0, x1)": lambda x, y, z: torch.ops.aten.sigmoid_backward(x, y),
     "tanh_backward(x0, x1)": lambda x, y, z: torch.ops.aten.tanh_backward(x, y),
     "threshold_backward(x0, x1, 0.1)": lambda x, y, z: torch.ops.aten.threshold_backward(x, y, 0.1),
+    "hardtanh_backward(x0, x1, -0.5, 0.1)": lambda x, y, z: torch.ops.aten.hardtanh_backward(x, y, -0.5, 0.1),
     "pow.Tensor_Tensor(x0, x1)": lambda x, y, z: x**y,
     "ge.Scalar(x0, 0.1)": lambda x, y, z: x >= 0.1,
     "eq.Scalar(x0, 0.1)": lambda x, y, z: x == 0.1,
@@ -97,6 +98,53 @@ def test_numbers_give_eagers_bits(dtype, call):
     x, y, z = (random(3000, dtype=dtype) for _ in range(3))
     x[:2], y[:2] = 0.1, 0.1
     check_pointwise(WITH_NUMBERS[call], f"%0 = {call}; %1 = relu(x2); return %0", x, y, z)
+
+
+# What training relies on: also the sign of a zero.
+EXACT = {
+    "relu(x0)": lambda x, y: torch.relu(x),
+    "neg(x0)": lambda x, y: -x,
+    "abs(x0)": lambda x, y: x.abs(),
+    "hardtanh(x0, 0, 6)": lambda x, y: torch.nn.functional.hardtanh(x, 0, 6),
+    "clamp(x0, -0.3, 0.1)": lambda x, y: x.clamp(-0.3, 0.1),
+    "clamp_min(x0, 0)": lambda x, y: x.clamp_min(0),
+    "clamp_max(x0, 0)": lambda x, y: x.clamp_max(0),
+    "maximum(x0, x1)": torch.maximum,
+    "minimum(x0, x1)": torch.minimum,
+    "add.Tensor(x0, x1, 1)": torch.add,
+    "add.Scalar(x0, 0.1, 1)": lambda x, y: x + 0.1,
+    "sub.Tensor(x0, x1, 1)": torch.sub,
+    "sub.Scalar(x0, 0.1, 1)": lambda x, y: x - 0.1,
+    "mul.Tensor(x0, x1)": torch.mul,
+    "mul.Scalar(x0, 0.1)": lambda x, y: x * 0.1,
+    "div.Scalar(x0, 49)": lambda x, y: x / 49,
+    "div.Scalar(x0, 0.7)": lambda x, y: x / 0.7,
+    "threshold_backward(x0, x1, 0)": lambda x, y: torch.ops.aten.threshold_backward(x, y, 0),
+    "hardtanh_backward(x0, x1, 0, 6)": lambda x, y: torch.ops.aten.hardtanh_backward(x, y, 0, 6),
+}
+
+
+def every_kind_of_number(dtype: torch.dtype) -> Tensor:
+    """Zeros of both signs, the smallest and the largest numbers there are, and many between."""
+    info = torch.finfo(dtype)
+    edges = [0.0, info.tiny, info.smallest_normal, info.smallest_normal / 4, info.max, 0.1, 1.0, 6.0]
+    edges = torch.tensor([*edges, float("inf")], device="cuda", dtype=torch.float64).to(dtype)
+    return torch.cat([edges, -edges, random(2048 - 2 * len(edges), dtype=dtype)])
+
+
+@pytest.mark.parametrize("call", EXACT)
+def test_exact_functions_give_every_bit(dtype, call):
+    numbers = every_kind_of_number(dtype)
+    x, y = torch.meshgrid(numbers, numbers, indexing="ij")
+    x, y = x.contiguous(), y.contiguous()
+    # Behind a product that must not be contracted with what follows, and before one.
+    text = f"%0 = mul.Tensor(x0, x1); %1 = {call.replace('x0', '%0')}; %2 = mul.Tensor(%1, x1); return %1, %2"
+    product = x * y
+    expected = EXACT[call](product, y)
+    for result, wanted in zip(ops.pointwise([x, y], text), (expected, expected * y), strict=True):
+        is_number = ~wanted.isnan()
+        assert torch.equal(result.isnan(), wanted.isnan())
+        assert torch.equal(result[is_number].view(torch.uint8), wanted[is_number].view(torch.uint8))
 
 
 @pytest.mark.parametrize("exponent", [-2, -1, -0.5, 0.5, 1, 2, 2.5, 2.7, 3, 4])

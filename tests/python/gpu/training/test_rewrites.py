@@ -1,4 +1,4 @@
-"""Training on CUDA with rewrites on: steps are not rewritten and keep eager's bits."""
+"""Training on CUDA with rewrites on: steps keep eager's bits."""
 
 from __future__ import annotations
 

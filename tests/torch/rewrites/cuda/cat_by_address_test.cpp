@@ -339,8 +339,10 @@ TEST_F(CatByAddress, NotInTraining) {
   });
   const RewriteContext like_a_gpu{.device = c10::Device(c10::kCUDA, 0)};
   const Rewrite* const rewrites[] = {&kCatByAddress};
-  EXPECT_EQ(apply_rewrites(program, rewrites, images_, like_a_gpu, /*trains=*/false).reports.size(), 1u);
-  EXPECT_TRUE(apply_rewrites(program, rewrites, images_, like_a_gpu, /*trains=*/true).reports.empty());
+  EXPECT_EQ(apply_rewrites(program, rewrites, images_, like_a_gpu).reports.size(), 1u);
+  RewriteContext in_training = like_a_gpu;
+  in_training.trains = true;
+  EXPECT_TRUE(apply_rewrites(program, rewrites, images_, in_training).reports.empty());
 }
 
 TEST_F(CatByAddress, WhatIsReadWholeMustHaveBeenWrittenSliceBySlice) {
