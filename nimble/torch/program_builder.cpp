@@ -10,8 +10,8 @@
 #include "nimble/torch/calls_apart.h"
 #include "nimble/torch/constant_folding.h"
 #include "nimble/torch/operator_facts.h"
+#include "nimble/torch/random_states.h"
 #include "nimble/torch/unfilled_memory.h"
-#include "nimble/torch/unfilled_random_state.h"
 #include "nimble/torch/unused_vectors.h"
 
 namespace nimble {

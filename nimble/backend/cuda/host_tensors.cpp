@@ -8,6 +8,7 @@
 #include <map>
 #include <string_view>
 
+#include "nimble/torch/random_states.h"
 #include "nimble/torch/record_error.h"
 
 namespace nimble::cuda {
@@ -73,6 +74,7 @@ at::Tensor bytes_of(const c10::Storage& storage) {
 }  // namespace
 
 void check_host_tensors(const Program& program) {
+  if (const auto refusal = takes_random_state_from_elsewhere(program)) throw RecordError(refusal->message());
   const c10::Device device = program.device();
   const std::vector<bool> moved = moved_to_device(program);
   for (const Task& task : program.tasks) {

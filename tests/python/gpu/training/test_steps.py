@@ -216,3 +216,31 @@ def test_a_compiled_module_in_an_ordinary_loop():
         return seen, weights(model)
 
     assert_same_story(story, replays=6)
+
+
+class TestModules:
+    def test_one_whose_attention_drops_is_refused_and_trains_as_eager_does(self):
+        # The way back would read a random state in host memory.
+        class Attending(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.attention = nn.MultiheadAttention(32, 2, dropout=0.2, batch_first=True)
+
+            def forward(self, x):
+                return self.attention(x, x, x, need_weights=False)[0]
+
+        def story(compiler):
+            model = Attending().cuda()
+            fast = compiler(model)
+            optimizer = momentum(model)
+            seen = []
+            for number in range(6):
+                torch.manual_seed(number)
+                optimizer.zero_grad()
+                fast(torch.randn(4, 16, 32, device="cuda")).square().mean().backward()
+                optimizer.step()
+                seen.append(gradients(model))
+            return seen, weights(model)
+
+        (compiled,) = assert_same_story(story, replays=0).made
+        assert "Compile the whole training step" in compiled.explain()

@@ -12,4 +12,9 @@ namespace nimble {
 // there, as eager does.
 std::optional<Refusal> returns_unfilled_random_state(const Program& program);
 
+// Their backward passes read that state to drop the same elements again: from host memory, but from the GPU's
+// while a graph is captured. One that the same part of the program made is there then. One from outside, or
+// from the forward pass of a compiled module, is not.
+std::optional<Refusal> takes_random_state_from_elsewhere(const Program& program);
+
 }  // namespace nimble
