@@ -71,7 +71,7 @@ std::optional<Linear> linear_at(const Program& program, const Uses& uses, TaskId
   const auto element = static_cast<std::int64_t>(c10::elementSize(linear.result.dtype));
   if (!whole || !is_dense(linear.result) || linear.result.numel() == 0 ||
       linear.columns() * element % kVectorBytes != 0 || !uses.is_weight(linear.weight) ||
-      !never_rewritten(program, uses, linear.input)) {
+      !uses.never_rewritten(linear.input)) {
     return std::nullopt;
   }
   return linear;

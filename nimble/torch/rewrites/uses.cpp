@@ -66,6 +66,10 @@ bool Uses::can_move(TaskId task, TaskId later) const {
   return true;
 }
 
+bool Uses::never_rewritten(const TensorRef& ref) const {
+  return writers(ref.buffer).size() <= (program_.buffer(ref.buffer).kind == BufferKind::kInternal ? 1u : 0u);
+}
+
 bool Uses::is_weight(const TensorRef& ref) const {
   // Asked once: what is computed from weights may read the same ones again and again.
   auto& known = are_weights_[ref.buffer.index()];

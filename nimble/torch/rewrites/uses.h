@@ -31,6 +31,9 @@ class Uses {
   // Whether `task` would read the same values in the place of `later`: nobody writes to them in between.
   bool can_move(TaskId task, TaskId later) const;
 
+  // Nobody changes these elements once they are there, so they may be read later than they were.
+  bool never_rewritten(const TensorRef& ref) const;
+
   // The value never changes while the program runs, and a change between runs can be noticed: a weight.
   bool is_weight(const TensorRef& ref) const;
 

@@ -86,7 +86,7 @@ class Fuse {
  private:
   std::optional<Site> find(TaskId id) const {
     auto convolution = image_convolution(program_.task(id), uses_);
-    if (!convolution || !never_rewritten(program_, uses_, convolution->x)) return {};
+    if (!convolution || !uses_.never_rewritten(convolution->x)) return {};
     Site site{.first = id,
               .last = id,
               .between = {},
@@ -113,7 +113,7 @@ class Fuse {
     const auto activation = fusible_activation(program_.task(*maker));
     if (activation != "relu" && activation != "relu6") return;
     const TensorRef& x = *tensor_argument(program_.task(*maker), 0);
-    if (x.sizes != site.convolution.x.sizes || !never_rewritten(program_, uses_, x)) return;
+    if (x.sizes != site.convolution.x.sizes || !uses_.never_rewritten(x)) return;
     const auto before = uses_.maker(x);
     const bool belongs_to_other =
         before && uses_.only_reader(*before) == *maker && image_convolution(program_.task(*before), uses_);
@@ -128,7 +128,7 @@ class Fuse {
     const TensorRef& mine = first_result(program_.task(site.first));
     if (sum.a == sum.b) return;
     const TensorRef& other = sum.a == mine ? sum.b : sum.a;
-    if (!never_rewritten(program_, uses_, other)) return;
+    if (!uses_.never_rewritten(other)) return;
     site.added = other;
     site.last = id;
     const auto reader = uses_.only_reader(id);

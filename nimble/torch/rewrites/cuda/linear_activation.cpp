@@ -24,11 +24,10 @@ bool has_epilogue(const std::optional<std::string>& activation, at::ScalarType t
 }
 
 // cuBLASLt adds a bias of one number for each column.
-bool fits(const Program& program, const Uses& uses, const Task& task) {
+bool fits(const Uses& uses, const Task& task) {
   const auto layer = linear_layer(task);
-  if (!layer || !layer->bias) return false;
-  const auto stays = [&](const TensorRef& ref) { return never_rewritten(program, uses, ref); };
-  return stays(layer->input) && stays(layer->weight) && stays(*layer->bias);
+  return layer && layer->bias && uses.never_rewritten(layer->input) && uses.never_rewritten(layer->weight) &&
+         uses.never_rewritten(*layer->bias);
 }
 
 Rewritten apply(Program program, const RewriteContext& context) {
@@ -40,7 +39,7 @@ Rewritten apply(Program program, const RewriteContext& context) {
   for (std::uint32_t i = 0; i < program.tasks.size(); ++i) {
     const TaskId id{i};
     const Task& linear = program.task(id);
-    if (!fits(program, uses, linear)) continue;
+    if (!fits(uses, linear)) continue;
     const auto reader = uses.only_reader(id);
     if (!reader) continue;
     const auto activation = fusible_activation(program.task(*reader));

@@ -28,7 +28,7 @@ bool can_be_step(const Program& program, const Uses& uses, const Task& task) {
     if (known_number(program, operand)) return result.dtype == first->dtype;
     if (const auto* ref = std::get_if<TensorRef>(&operand)) {
       return !ref->conjugate && !ref->negative && !kernels::device_type(ref->dtype).empty() &&
-             program.buffer(ref->buffer).device == buffer.device && never_rewritten(program, uses, *ref);
+             program.buffer(ref->buffer).device == buffer.device && uses.never_rewritten(*ref);
     }
     const auto* value = std::get_if<c10::IValue>(&operand);
     return value && (value->isNone() || value->isBool() || value->isInt() || value->isDouble() ||

@@ -76,11 +76,6 @@ std::optional<Sum> plain_sum(const Task& task) {
   return Sum{*a, *b};
 }
 
-bool never_rewritten(const Program& program, const Uses& uses, const TensorRef& ref) {
-  const std::size_t writers = uses.writers(ref.buffer).size();
-  return writers <= (program.buffer(ref.buffer).kind == BufferKind::kInternal ? 1u : 0u);
-}
-
 std::vector<std::size_t> depths(const Program& program) {
   std::vector<std::size_t> of_task, of_buffer(program.buffers.size());
   for (const Task& task : program.tasks) {

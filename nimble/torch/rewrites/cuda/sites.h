@@ -31,9 +31,6 @@ struct Sum {
 };
 std::optional<Sum> plain_sum(const Task& task);
 
-// Nobody changes these elements once they are there, so they may be read later than they were.
-bool never_rewritten(const Program& program, const Uses& uses, const TensorRef& ref);
-
 // By task: how many tasks lie on the longest way to it.
 std::vector<std::size_t> depths(const Program& program);
 
