@@ -88,7 +88,8 @@ Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const
 
 bool could_be_more_precise(const Rewriting& rewriting, const Program& recorded) {
   const bool takes_fast_calls = std::ranges::any_of(rewriting.reports, [](const RewriteReport& report) {
-    return report.name == kFuseConvolution.name && report.dropped.empty();
+    const bool may_round = report.name == kFuseConvolution.name || report.name == kCatByAddress.name;
+    return may_round && report.dropped.empty();
   });
   return takes_fast_calls && std::ranges::any_of(recorded.tasks, may_round_to_tf32);
 }

@@ -174,6 +174,12 @@ bool has_exact_kernel(const Step& step) {
       "eq.Tensor", "eq.Scalar", "ne.Tensor", "ne.Scalar", "lt.Tensor", "lt.Scalar", "le.Tensor", "le.Scalar",
       "gt.Tensor", "gt.Scalar", "ge.Tensor", "ge.Scalar"};
   if (!kRoundedOnce.contains(step.function) || !has_kernel(step)) return false;
+  // A limit that is no number makes all results of ATen's so.
+  const bool has_nan = std::ranges::any_of(step.arguments, [](const Argument& argument) {
+    const auto* value = std::get_if<c10::IValue>(&argument);
+    return value && value->isDouble() && std::isnan(value->toDouble());
+  });
+  if (has_nan) return false;
   const bool is_sum = step.function.starts_with("add.") || step.function.starts_with("sub.");
   // Times another factor than one it is two operations, and which of them round is the compiler's choice.
   return !is_sum || std::get<c10::IValue>(step.arguments.at(2)).toScalar().toDouble() == 1;

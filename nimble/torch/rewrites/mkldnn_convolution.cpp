@@ -75,7 +75,7 @@ const TensorRef* added_to(const Task& task, const Task& sum) {
   if (!is_call_of(sum, "aten::add") || sum.arguments.size() != 3 || !tensor_argument(sum, 0)) return nullptr;
   if (!tensor_argument(sum, 1) || value_argument(sum, 2).toScalar().toDouble() != 1) return nullptr;
   const TensorRef& result = first_result(task);
-  const TensorRef* other = tensor_argument(sum, *tensor_argument(sum, 0) == result ? 1 : 0);
+  const TensorRef* other = tensor_argument(sum, tensor_argument(sum, 0)->buffer == result.buffer ? 1 : 0);
   return other->sizes == result.sizes && other->dtype == result.dtype ? other : nullptr;
 }
 

@@ -93,3 +93,20 @@ def test_an_evaluated_model_that_somebody_goes_back_from_is_not_rewritten():
     ours = torch.autograd.grad(fast(x).sum(), x)[0]
     assert torch.equal(ours, torch.autograd.grad(model(x).sum(), x)[0])
     assert "fold_batch_norm" not in fast.explain()
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["convolution_first", "convolution_second"])
+def test_a_sum_is_taken_in_where_autograd_watches_too(first):
+    convolution = nn.Conv2d(8, 8, 3, padding=1).eval()
+
+    def function(x, y):
+        made = convolution(x)
+        return torch.relu(made + y if first else y + made).detach()
+
+    fast = nimble.compile(function, rewrites=["mkldnn_convolution"], tune=0)
+    x, y = torch.randn(2, 1, 8, 16, 16)
+    with torch.enable_grad():
+        results = [fast(x, y) for _ in range(3)]
+    torch.testing.assert_close(results[-1], function(x, y), rtol=1e-4, atol=1e-5)
+    assert "dropped" not in fast.explain()
+    assert "convolution#0 + add#1 + relu#2" in fast.explain()

@@ -126,8 +126,8 @@ class Fuse {
 
   void take_sum(Site& site, TaskId id, const Sum& sum) const {
     const TensorRef& mine = first_result(program_.task(site.first));
-    if (sum.a == sum.b) return;
-    const TensorRef& other = sum.a == mine ? sum.b : sum.a;
+    if (sum.a.buffer == sum.b.buffer) return;
+    const TensorRef& other = sum.a.buffer == mine.buffer ? sum.b : sum.a;
     if (!uses_.never_rewritten(other)) return;
     site.added = other;
     site.last = id;

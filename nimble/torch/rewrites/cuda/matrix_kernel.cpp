@@ -18,7 +18,10 @@ std::optional<ConvolutionCall> convolution_call(const Task& task, const Uses& us
   if (auto plain = image_convolution(task, uses)) return ConvolutionCall{*std::move(plain)};
   const bool adds = is_call_of(task, "aten::cudnn_convolution_add_relu");
   if (!adds && !is_call_of(task, "aten::cudnn_convolution_relu")) return {};
-  if (adds && value_argument(task, 3).toScalar().toDouble() != 1) return {};
+  const auto is_one = [](const c10::IValue& factor) {
+    return factor.isNone() || factor.toScalar().toDouble() == 1;
+  };
+  if (adds && !is_one(value_argument(task, 3))) return {};
   const std::size_t rest = adds ? 4 : 2;  // after what is added, and its factor
   const TensorRef* bias = tensor_argument(task, rest);
   ConvolutionCall call{.convolution = {.x = *tensor_argument(task, 0),
@@ -30,7 +33,7 @@ std::optional<ConvolutionCall> convolution_call(const Task& task, const Uses& us
                                        .groups = value_argument(task, rest + 4).toInt()},
                        .after = "relu"};
   if (adds) call.added = *tensor_argument(task, 2);
-  return call;
+  return is_of_one_type(call.convolution) ? std::optional(std::move(call)) : std::nullopt;
 }
 
 bool fits_matrix_kernel(const ImageConvolution& c) {

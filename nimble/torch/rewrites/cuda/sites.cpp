@@ -17,10 +17,6 @@ std::vector<std::int64_t> pair(const c10::IValue& numbers) {
   return {list.front(), list.back()};
 }
 
-bool is_float_of_ours(at::ScalarType type) {
-  return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
-}
-
 }  // namespace
 
 bool ImageConvolution::is_depthwise() const {
@@ -39,17 +35,22 @@ std::optional<ImageConvolution> image_convolution(const Task& task, const Uses& 
   const TensorRef* x = tensor_argument(task, kInput);
   const TensorRef* weight = tensor_argument(task, kWeight);
   const TensorRef* bias = tensor_argument(task, kBias);
-  if (!x || !weight || x->sizes.size() != 4 || !is_float_of_ours(x->dtype) || weight->dtype != x->dtype) {
-    return {};
-  }
-  if (!uses.is_weight(*weight) || (bias && (!uses.is_weight(*bias) || bias->dtype != x->dtype))) return {};
-  return ImageConvolution{.x = *x,
-                          .weight = *weight,
-                          .bias = bias ? std::optional(*bias) : std::nullopt,
-                          .stride = pair(value_argument(task, kStride)),
-                          .padding = pair(value_argument(task, kPadding)),
-                          .dilation = pair(value_argument(task, kDilation)),
-                          .groups = value_argument(task, kGroups).toInt()};
+  if (!x || !weight || x->sizes.size() != 4) return {};
+  if (!uses.is_weight(*weight) || (bias && !uses.is_weight(*bias))) return {};
+  ImageConvolution convolution{.x = *x,
+                               .weight = *weight,
+                               .bias = bias ? std::optional(*bias) : std::nullopt,
+                               .stride = pair(value_argument(task, kStride)),
+                               .padding = pair(value_argument(task, kPadding)),
+                               .dilation = pair(value_argument(task, kDilation)),
+                               .groups = value_argument(task, kGroups).toInt()};
+  return is_of_one_type(convolution) ? std::optional(std::move(convolution)) : std::nullopt;
+}
+
+bool is_of_one_type(const ImageConvolution& convolution) {
+  const at::ScalarType type = convolution.x.dtype;
+  return (type == at::kFloat || type == at::kHalf || type == at::kBFloat16) &&
+         convolution.weight.dtype == type && (!convolution.bias || convolution.bias->dtype == type);
 }
 
 std::optional<std::string> fusible_activation(const Task& task) {

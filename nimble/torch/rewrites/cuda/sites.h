@@ -21,6 +21,8 @@ struct ImageConvolution {
   bool is_matrix_product() const;  // a filter of one pixel, over every pixel
 };
 std::optional<ImageConvolution> image_convolution(const Task& task, const Uses& uses);
+// Pixels, weights and bias are of the same type, one that our kernels know.
+bool is_of_one_type(const ImageConvolution& convolution);
 
 // The activation that a task applies to its first argument, by the names of nimble/kernels/activation.h.
 std::optional<std::string> fusible_activation(const Task& task);

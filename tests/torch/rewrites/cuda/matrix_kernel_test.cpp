@@ -52,16 +52,18 @@ TEST_F(MatrixKernel, KnowsWhatCudnnDoesInOneCall) {
   EXPECT_EQ(relu->convolution.padding, padding);
   EXPECT_EQ(relu->convolution.groups, 1);
 
-  const auto sum = [&](double factor) {
+  const auto sum = [&](c10::IValue factor) {
     return call_of("aten::cudnn_convolution_add_relu",
-                   {x, weight, first_result(program.tasks[0]), c10::IValue(factor), none, c10::IValue(stride),
+                   {x, weight, first_result(program.tasks[0]), std::move(factor), none, c10::IValue(stride),
                     c10::IValue(padding), c10::IValue(dilation), c10::IValue(1)},
                    program);
   };
-  ASSERT_TRUE(sum(1));
-  EXPECT_EQ(sum(1)->added, first_result(program.tasks[0]));
-  EXPECT_EQ(sum(1)->convolution.dilation, dilation);
-  EXPECT_FALSE(sum(2)) << "what is added is scaled";
+  for (const c10::IValue& one : {c10::IValue(1.0), c10::IValue()}) {
+    ASSERT_TRUE(sum(one));
+    EXPECT_EQ(sum(one)->added, first_result(program.tasks[0]));
+    EXPECT_EQ(sum(one)->convolution.dilation, dilation);
+  }
+  EXPECT_FALSE(sum(2.0)) << "what is added is scaled";
 }
 
 }  // namespace
