@@ -1,6 +1,5 @@
-#include <random>
-
 #include "forced.h"
+#include "random_values.h"
 
 namespace nimble {
 namespace {
@@ -189,46 +188,24 @@ return %1
 }
 
 TEST_F(FusePointwise, RandomProgramsGiveEagersBits) {
+  using Values = RandomValues;
+  const std::vector<Values::Operation> operations = {
+      [](Values& v) { return v.pick().relu(); },
+      [](Values& v) { return v.pick() + v.pick(); },
+      [](Values& v) { return v.pick() * v.pick(); },
+      [](Values& v) { return at::sub(v.pick(), v.pick(), 0.5); },
+      [](Values& v) { return v.pick().sigmoid(); },
+      [](Values& v) { return at::where(v.pick() > 0.25, v.pick(), v.pick()); },
+      [](Values& v) { return v.pick().clamp(-1, 1); },
+      [](Values& v) { return v.pick_own().mul_(0.5); },
+      [](Values& v) { return v.pick() + v.pick().select(0, 1); },
+      [](Values& v) { return v.pick().matmul(at::eye(6)); },
+  };
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const Function function = [&](const Tensors& in) -> Tensors {
-      std::mt19937 random(seed);
-      Tensors values = {in[0], in[1], in[0] * in[1]};  // never an argument in place
-      const auto pick = [&]() -> const at::Tensor& { return values[random() % values.size()]; };
-      for (int i = 0; i < 15; ++i) {
-        switch (random() % 10) {
-          case 0:
-            values.push_back(pick().relu());
-            break;
-          case 1:
-            values.push_back(pick() + pick());
-            break;
-          case 2:
-            values.push_back(pick() * pick());
-            break;
-          case 3:
-            values.push_back(at::sub(pick(), pick(), 0.5));
-            break;
-          case 4:
-            values.push_back(pick().sigmoid());
-            break;
-          case 5:
-            values.push_back(at::where(pick() > 0.25, pick(), pick()));
-            break;
-          case 6:
-            values.push_back(pick().clamp(-1, 1));
-            break;
-          case 7:
-            values.push_back(values.back().mul_(0.5));
-            break;
-          case 8:
-            values.push_back(pick() + pick().select(0, 1));
-            break;
-          case 9:
-            values.push_back(pick().matmul(at::eye(6)));
-            break;
-        }
-      }
-      return {values.back(), values[8] * 1};
+      Values values({in[0], in[1], in[0] * in[1]}, /*made=*/2, seed);
+      values.grow(15, operations);
+      return {values.last(), values[8] * 1};
     };
     SCOPED_TRACE(seed);
     expect_same(fused(function, inputs_).program, function, inputs_, 0);

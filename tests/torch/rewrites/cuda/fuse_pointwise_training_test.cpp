@@ -1,10 +1,8 @@
 // fuse_pointwise where a program trains: only with PyTorch's bits, and without running the program.
-
-#include <random>
-
 #include "forced.h"
 #include "nimble/core/schedule.h"
 #include "nimble/torch/rewrites/uses.h"
+#include "random_values.h"
 
 namespace nimble {
 namespace {
@@ -301,62 +299,32 @@ TEST_F(FusePointwiseInTraining, ThirtyStepsKeepEagersBits) {
 }
 
 TEST_F(FusePointwiseInTraining, RandomProgramsGiveEagersBits) {
+  using Values = RandomValues;
+  at::Tensor state;  // outside
+  const auto in_place = [](at::Tensor&) { return at::Tensor(); };
+  const std::vector<Values::Operation> operations = {
+      [](Values& v) { return v.pick().relu(); },
+      [](Values& v) { return v.pick() + v.pick(); },
+      [](Values& v) { return v.pick() * v.pick(); },
+      [](Values& v) { return at::sub(v.pick(), v.pick(), v.number_below(2) ? 1 : 0.5); },
+      [](Values& v) { return v.pick().sigmoid(); },
+      [](Values& v) { return at::where(v.pick() > 0.25, v.pick(), v.pick()); },
+      [](Values& v) { return at::threshold_backward(v.pick(), v.pick(), 0); },
+      [](Values& v) { return at::hardtanh_backward(v.pick(), v.pick(), -0.5, 0.5); },
+      [&](Values& v) { return in_place(v.pick_own().mul_(0.5)); },
+      [&](Values& v) { return in_place(v.pick_own().add_(v.pick())); },
+      [&](Values& v) { return in_place(v.pick_own().relu_()); },
+      [&](Values& v) { return in_place(state.add_(v.pick())); },
+      [&](Values& v) { return state * v.pick(); },
+      [](Values& v) { return v.pick().t() / 3; },
+  };
   std::size_t fused_kernels = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);
-    at::Tensor state;  // outside
     const Function function = [&](const Tensors& in) -> Tensors {
-      std::mt19937 random(seed);
-      Tensors values = {in[0], in[1], in[0].mm(in[1])};
-      const auto pick = [&]() -> const at::Tensor& { return values[random() % values.size()]; };
-      const auto own = [&]() -> at::Tensor { return values[2 + random() % (values.size() - 2)]; };
-      for (int i = 0; i < 16; ++i) {
-        switch (random() % 14) {
-          case 0:
-            values.push_back(pick().relu());
-            break;
-          case 1:
-            values.push_back(pick() + pick());
-            break;
-          case 2:
-            values.push_back(pick() * pick());
-            break;
-          case 3:
-            values.push_back(at::sub(pick(), pick(), random() % 2 ? 1 : 0.5));
-            break;
-          case 4:
-            values.push_back(pick().sigmoid());
-            break;
-          case 5:
-            values.push_back(at::where(pick() > 0.25, pick(), pick()));
-            break;
-          case 6:
-            values.push_back(at::threshold_backward(pick(), pick(), 0));
-            break;
-          case 7:
-            values.push_back(at::hardtanh_backward(pick(), pick(), -0.5, 0.5));
-            break;
-          case 8:
-            own().mul_(0.5);
-            break;
-          case 9:
-            own().add_(pick());
-            break;
-          case 10:
-            own().relu_();
-            break;
-          case 11:
-            state.add_(pick());
-            break;
-          case 12:
-            values.push_back(state * pick());
-            break;
-          case 13:
-            values.push_back(pick().t() / 3);
-            break;
-        }
-      }
-      return {values.back(), values[2] * 1};
+      Values values({in[0], in[1], in[0].mm(in[1])}, /*made=*/2, seed);
+      values.grow(16, operations);
+      return {values.last(), values[2] * 1};
     };
     state = torch::randn({4, 4});
     const at::Tensor outside = state, at_first = state.clone();

@@ -1,7 +1,6 @@
-#include <random>
-
 #include "forced.h"
 #include "nimble/torch/rewrites/uses.h"
+#include "random_values.h"
 
 namespace nimble {
 namespace {
@@ -345,47 +344,25 @@ TEST_F(FuseRows, WhatNobodyLooksAtIsLeftAsItIs) {
 }
 
 TEST_F(FuseRows, RandomProgramsGiveEagersBits) {
+  using Values = RandomValues;
+  const std::vector<Values::Operation> operations = {
+      [&](Values& v) { return norm(v.pick()); },
+      [](Values& v) { return v.pick().softmax(-1); },
+      [&](Values& v) { return norm(v.pick() + v.pick()); },
+      [](Values& v) { return (v.pick() * 0.5).softmax(2) + v.pick(); },
+      [](Values& v) { return v.pick() + v.pick(); },
+      [](Values& v) { return at::where(v.pick() > 0.25, v.pick(), v.pick()); },
+      [](Values& v) { return v.pick().sigmoid(); },
+      [](Values& v) { return v.pick_own().mul_(0.5); },
+      [](Values& v) { return v.pick() + v.pick().select(0, 1); },
+      [&](Values& v) { return v.pick().matmul(matrix_); },
+  };
   std::size_t fired = 0;
   for (std::uint32_t seed = 0; seed < 80; ++seed) {
     const Function function = [&](const Tensors& in) -> Tensors {
-      std::mt19937 random(seed);
-      Tensors values = {in[0], in[1], in[0] * in[1]};  // never an argument in place
-      const auto pick = [&]() -> const at::Tensor& { return values[random() % values.size()]; };
-      for (int i = 0; i < 14; ++i) {
-        switch (random() % 10) {
-          case 0:
-            values.push_back(norm(pick()));
-            break;
-          case 1:
-            values.push_back(pick().softmax(-1));
-            break;
-          case 2:
-            values.push_back(norm(pick() + pick()));
-            break;
-          case 3:
-            values.push_back((pick() * 0.5).softmax(2) + pick());
-            break;
-          case 4:
-            values.push_back(pick() + pick());
-            break;
-          case 5:
-            values.push_back(at::where(pick() > 0.25, pick(), pick()));
-            break;
-          case 6:
-            values.push_back(pick().sigmoid());
-            break;
-          case 7:
-            values.push_back(values.back().mul_(0.5));
-            break;
-          case 8:
-            values.push_back(pick() + pick().select(0, 1));
-            break;
-          case 9:
-            values.push_back(pick().matmul(matrix_));
-            break;
-        }
-      }
-      return {values.back(), values[8] * 1};
+      Values values({in[0], in[1], in[0] * in[1]}, /*made=*/2, seed);
+      values.grow(14, operations);
+      return {values.last(), values[8] * 1};
     };
     SCOPED_TRACE(seed);
     const Forced result = fused(function, inputs_);
