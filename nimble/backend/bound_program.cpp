@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "nimble/torch/bind_operand.h"
 #include "nimble/torch/operator_facts.h"
 
 namespace nimble {
@@ -225,21 +226,7 @@ torch::jit::Stack BoundProgram::bind_arguments(const Task& task) const {
     return made.back();
   };
   torch::jit::Stack arguments;
-  for (const Operand& operand : task.arguments) {
-    if (const auto* ref = std::get_if<TensorRef>(&operand)) {
-      arguments.emplace_back(bind(*ref));
-    } else if (const auto* list = std::get_if<TensorRefList>(&operand); list && list->of_optionals) {
-      c10::List<std::optional<at::Tensor>> tensors;
-      for (const auto& ref : list->refs) tensors.push_back(ref ? std::optional(bind(*ref)) : std::nullopt);
-      arguments.emplace_back(std::move(tensors));
-    } else if (list) {
-      c10::List<at::Tensor> tensors;
-      for (const auto& ref : list->refs) tensors.push_back(ref ? bind(*ref) : at::Tensor());
-      arguments.emplace_back(std::move(tensors));
-    } else {
-      arguments.push_back(std::get<c10::IValue>(operand));
-    }
-  }
+  for (const Operand& operand : task.arguments) arguments.push_back(bind_operand(operand, bind));
   return arguments;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "nimble/core/error.h"
+#include "nimble/torch/bind_operand.h"
 #include "nimble/torch/operator_facts.h"
 
 namespace nimble {
@@ -156,19 +157,7 @@ torch::jit::Stack Interpreter::arguments(const Task& task) {
       given.push_back(twin < given.size() ? given[twin] : look(ref, is_written(task.op, a), as_said));
       return given.back();
     };
-    if (const auto* ref = std::get_if<TensorRef>(&operand)) {
-      stack.emplace_back(give(*ref));
-    } else if (const auto* list = std::get_if<TensorRefList>(&operand); list && list->of_optionals) {
-      c10::List<std::optional<at::Tensor>> tensors;
-      for (const auto& ref : list->refs) tensors.push_back(ref ? std::optional(give(*ref)) : std::nullopt);
-      stack.emplace_back(std::move(tensors));
-    } else if (list) {
-      c10::List<at::Tensor> tensors;
-      for (const auto& ref : list->refs) tensors.push_back(ref ? give(*ref) : at::Tensor());
-      stack.emplace_back(std::move(tensors));
-    } else {
-      stack.push_back(std::get<c10::IValue>(operand));
-    }
+    stack.push_back(bind_operand(operand, give));
   }
   return stack;
 }

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "nimble/core/error.h"
+#include "nimble/torch/bind_operand.h"
 
 namespace nimble {
 namespace {
@@ -26,17 +27,7 @@ void try_alone(const Task& task, std::span<const Buffer> buffers) {
                              at::TensorOptions(buffers[ref.buffer.index()].device).dtype(ref.dtype));
   };
   torch::jit::Stack stack;
-  for (const Operand& operand : task.arguments) {
-    if (const auto* ref = std::get_if<TensorRef>(&operand)) {
-      stack.emplace_back(made_up(*ref));
-    } else if (const auto* list = std::get_if<TensorRefList>(&operand)) {
-      c10::List<at::Tensor> tensors;
-      for (const auto& ref : list->refs) tensors.push_back(ref ? made_up(*ref) : at::Tensor());
-      stack.emplace_back(std::move(tensors));
-    } else {
-      stack.push_back(std::get<c10::IValue>(operand));
-    }
-  }
+  for (const Operand& operand : task.arguments) stack.push_back(bind_operand(operand, made_up));
   ThreadStateGuard state;
   state.enter(task.state);
   task.op.callBoxed(&stack);

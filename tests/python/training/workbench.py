@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,23 @@ def step_of(
         return loss
 
     return step
+
+
+def ordinary_loop(
+    model: nn.Module,
+    fast: Callable[[Tensor], Tensor],
+    optimizer: Optimizer,
+    batches: Iterable[tuple[Tensor, Tensor]],
+) -> list:
+    """Trains `model` through `fast`, which is the model itself or what was compiled of it; losses and gradients."""
+    seen = []
+    for x, y in batches:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(fast(x), y)
+        loss.backward()
+        optimizer.step()
+        seen += [loss, gradients(model)]
+    return seen
 
 
 def step_without_labels(model: nn.Module, optimizer: Optimizer) -> Callable[[Tensor], Tensor]:

@@ -12,7 +12,7 @@
 
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
-#include "nimble/torch/rewrites/cuda/sites.h"
+#include "nimble/torch/rewrites/cuda/matrix_kernel.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
 
@@ -46,9 +46,8 @@ bool is_whole(const Task& task) {
   return tensor_argument(task, 1)->sizes[1] == tensor_argument(task, 0)->sizes[1];
 }
 
-std::optional<Dense> dense(const Task& task) {
+std::optional<Dense> dense(const Task& task, const Uses& uses) {
   const auto& a = task.arguments;
-  const c10::IValue none, relu("relu");
   if (is_call_of(task, "nimble::pointwise_convolution")) return Dense{a[1], a[2], a[3], a[4]};
   if (is_call_of(task, "nimble::matrix_convolution") && !tensor_argument(task, matrix::kFilters) &&
       is_one_pixel_everywhere(task, matrix::kStride)) {
@@ -57,13 +56,10 @@ std::optional<Dense> dense(const Task& task) {
   if (is_call_of(task, "nimble::fused_convolution") && is_one_pixel_everywhere(task, 4) && is_whole(task)) {
     return Dense{a[1], a[2], a[3], a[8]};
   }
-  if (is_call_of(task, "aten::cudnn_convolution_relu") && is_one_pixel_everywhere(task, 3) &&
-      is_whole(task)) {
-    return Dense{a[1], a[2], none, relu};
-  }
-  if (is_call_of(task, "aten::cudnn_convolution_add_relu") && is_one_pixel_everywhere(task, 5) &&
-      is_whole(task) && value_argument(task, 3).toScalar().toDouble() == 1) {
-    return Dense{a[1], a[4], a[2], relu};
+  const auto call = convolution_call(task, uses);
+  if (call && call->after == "relu" && call->convolution.is_matrix_product()) {
+    return Dense{call->convolution.weight, optional_ref(call->convolution.bias), optional_ref(call->added),
+                 c10::IValue(call->after)};
   }
   return {};
 }
@@ -98,7 +94,7 @@ class Separable {
     const auto last = uses_.only_reader(first);
     if (!last || !is_channels_last(x) || !may_use_tensor_cores(x.dtype)) return;
     const Task& reader = program_.task(*last);
-    const auto product = dense(reader);
+    const auto product = dense(reader, uses_);
     const TensorRef* read = product ? tensor_argument(reader, 0) : nullptr;
     if (!read || !(*read == first_result(task)) || !uses_.can_move(first, *last)) return;
 

@@ -13,7 +13,7 @@ import torchvision
 from torch import Tensor, nn
 from torch.nn import functional as F
 from training.steps import Training, assert_same_story, assert_same_trace, plain, train
-from training.workbench import gradients, momentum, weights
+from training.workbench import gradients, momentum, ordinary_loop, step_of, weights
 
 import nimble
 
@@ -123,15 +123,7 @@ def test_a_compiled_module_in_an_ordinary_loop(build):
         model = build().cuda()
         fast = model if compiler is plain else compiler(model, rewrites="default", tune=0)
         optimizer = momentum(model, lr=0.01)
-        seen = []
-        for number in range(STEPS):
-            x, y = batch(number)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(fast(x), y)
-            loss.backward()
-            optimizer.step()
-            seen += [loss, gradients(model)]
-        return seen, weights(model)
+        return ordinary_loop(model, fast, optimizer, map(batch, range(STEPS))), weights(model)
 
     (compiled,) = assert_same_story(story, replays=STEPS - 4).made
     assert fired(compiled) >= 1, compiled.explain()
@@ -140,15 +132,7 @@ def test_a_compiled_module_in_an_ordinary_loop(build):
 def test_an_optimizer_on_the_host_between_two_parts():
     def story(compiler):
         model = MODELS["resnet18"]().cuda()
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
-
-        def step(x, y):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            return loss.detach()
-
+        step = step_of(model, torch.optim.Adam(model.parameters(), lr=0.001))
         run = step if compiler is plain else compiler(step, rewrites="default", tune=0)
         return [run(*batch(number)) for number in range(STEPS)], gradients(model), weights(model)
 

@@ -13,6 +13,7 @@ from training.workbench import (
     batches,
     gradients,
     momentum,
+    ordinary_loop,
     small_model,
     step_of,
     step_without_labels,
@@ -206,14 +207,7 @@ def test_a_compiled_module_in_an_ordinary_loop():
         model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 3)).cuda()
         fast = compiler(model)
         optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
-        seen = []
-        for x, y in on_gpu(10):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(fast(x), y)
-            loss.backward()
-            optimizer.step()
-            seen += [loss, gradients(model)]
-        return seen, weights(model)
+        return ordinary_loop(model, fast, optimizer, on_gpu(10)), weights(model)
 
     assert_same_story(story, replays=6)
 
