@@ -55,6 +55,7 @@ Candidate CandidateMaker::bind(Schedule schedule, const MemoryDemand& memory, co
                                const Executable* memory_of) const {
   Candidate candidate{.streams = schedule.streams.size(), .syncs = schedule.wait_count()};
   BindOptions bind{.alias_outputs = options_.alias_outputs,
+                   .graph = options_.graph,
                    .example_inputs = Tensors(inputs_.begin(), inputs_.end()),
                    .same_program = same_program,
                    .memory_of = memory_of};

@@ -103,7 +103,10 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
       constexpr std::size_t kMostRounds = 50;
       std::vector<Executable*> executables;
       for (const Candidate& candidate : candidates) executables.push_back(candidate.executable.get());
-      auto times = time_in_turn(executables, inputs, options.tune_seconds, kMostRounds);
+      // What making the candidates took is part of the time that may be spent, but the choice itself gets half.
+      const double left = options.tune_seconds - milliseconds_since(tuning) / 1e3;
+      auto times =
+          time_in_turn(executables, inputs, std::max(left, options.tune_seconds / 2), kMostRounds);
       for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i].times = std::move(times[i]);
     }
     choice.tune_milliseconds = milliseconds_since(tuning);

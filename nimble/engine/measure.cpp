@@ -59,6 +59,7 @@ Measured measure(Executable& executable, std::span<const at::Tensor> inputs) {
   std::vector<double> times = time_replays(executable, inputs);
   measured.replays = times.size();
   measured.replay_nanoseconds = median(std::move(times));
+  measured.launch = executable.measure_launch(inputs);
   measured.clock = executable.measure_clock(inputs);
   measured.costs = task_costs(executable, inputs, measured.clock);
   measured.spans = executable.measure_timeline(inputs);

@@ -14,6 +14,7 @@ struct Measured {
   std::vector<TaskSpan> spans;     // by task, in one replay with a clock around each task
   double replay_nanoseconds = 0;   // median, from the call until all is done, without such clocks
   std::size_t replays = 0;         // that this is the median of
+  Nanoseconds launch = 0;          // what handing a replay over to the device takes of the host
 };
 
 // Replays the executable a few dozen times on `inputs`, and puts back what that changes outside.

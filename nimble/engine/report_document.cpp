@@ -188,6 +188,7 @@ Object describe(const Part& part, const Measured& measured) {
           {"dependencies", graph.edge_count()},
           {"replay", measured.replay_nanoseconds},
           {"replays", measured.replays},
+          {"launch", measured.launch},
           {"planned_total", planned.total},
           {"critical_path_length", bounds.critical_path},
           {"work", bounds.work},

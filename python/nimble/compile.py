@@ -263,6 +263,7 @@ def compile(model: Callable, **options):
     cache_size (8)       how many signatures are kept
     streams ("auto")     how many streams: measured, "max", or a number
     memory ("shared")    "apart": every buffer in bytes of its own, to see what sharing saves
+    graph (True)         CUDA: a replay is one graph. False: stream by stream, for debuggers and difficult drivers
     tune (0.5)           seconds that measuring may take
     rewrites ("none")    "default" for all, "none", or a list of names from nimble.rewrites()
     tolerance ("auto")   how far rewritten results may be from eager's, relative to their largest value

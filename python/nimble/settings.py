@@ -61,6 +61,7 @@ _OPTIONS = {
     "cache_size": (_count, "8"),
     "streams": (_streams, "auto"),
     "memory": (_one_of(*MEMORY), "shared"),
+    "graph": (_boolean, "1"),
     "tune": (_seconds, "0.5"),
     "rewrites": (_names, _C.DEFAULT_REWRITES),
     "tolerance": (_tolerance, "auto"),
@@ -90,6 +91,7 @@ def compile_options(**given: Any) -> _C.CompileOptions:
     options.cache_size = values["cache_size"]
     options.streams = values["streams"]
     options.share_memory = values["memory"] == "shared"
+    options.graph = values["graph"]
     options.tune_seconds = values["tune"]
     options.rewrites = values["rewrites"]
     options.tolerance = values["tolerance"]

@@ -107,6 +107,7 @@ PYBIND11_MODULE(_C, module) {
       .def_readwrite("cache_size", &CompileOptions::cache_size)
       .def_readwrite("streams", &CompileOptions::streams)
       .def_readwrite("share_memory", &CompileOptions::share_memory)
+      .def_readwrite("graph", &CompileOptions::graph)
       .def_readwrite("tune_seconds", &CompileOptions::tune_seconds)
       .def_readwrite("rewrites", &CompileOptions::rewrites)
       .def_readwrite("tolerance", &CompileOptions::tolerance);

@@ -33,7 +33,7 @@ def test_the_page_lists_every_option_with_its_default():
         r"^\| `(\w+)` \| `NIMBLE_(\w+)` \| `?(.+?)`? \|", page.read_text(), flags=re.MULTILINE
     )
     assert [(name, variable) for name, variable, _ in listed] == [(name, name.upper()) for name in _OPTIONS]
-    in_words = {"0": ("0", "false")}
+    in_words = {"0": ("0", "false"), "1": ("1", "true")}
     for name, _, default in listed:
         assert default in in_words.get(_OPTIONS[name][1], (_OPTIONS[name][1],)), name
 

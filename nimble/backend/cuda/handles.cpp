@@ -61,7 +61,7 @@ cudaError_t destroy_graph(cudaGraphExec_t graph) {
 GraphExec instantiate(const Graph& graph, cudaStream_t stream) {
   cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiate(&executable, graph.get(), cudaGraphInstantiateFlagUseNodePriority),
-        "cudaGraphInstantiate");
+        "cudaGraphInstantiate (the option graph=False replays without a graph)");
   GraphExec owned(executable);
   check(cudaGraphUpload(executable, stream), "cudaGraphUpload");
   return owned;

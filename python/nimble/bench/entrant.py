@@ -13,4 +13,4 @@ class Entrant:
     system: System
     run: Callable[[], object]
     row: dict  # prepare_seconds, memory, answer, and what the system says of itself
-    bound: Callable[[], float] | None = None  # milliseconds, see Ready
+    measured: Callable[[], dict] | None = None  # see Ready

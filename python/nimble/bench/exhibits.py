@@ -4,7 +4,7 @@ shows a bar only."""
 from __future__ import annotations
 
 from nimble.bench import paper
-from nimble.bench.table import NONE, cells_of, markdown, median, ratio, trains
+from nimble.bench.table import NONE, cells_of, markdown, median, ratio, size_of, trains
 
 
 def page(report: dict) -> str:
@@ -16,7 +16,8 @@ def page(report: dict) -> str:
         multi_stream(report),
         training(report),
         preparation(report),
-        ablations(report),
+        without_parts(report),
+        without_rewrites(report),
     ]
     return "\n".join(parts)
 
@@ -121,21 +122,36 @@ def preparation(report: dict) -> str:
     return "## Preparation\n\n" + markdown(head, rows)
 
 
-def ablations(report: dict) -> str:
-    """How much longer it takes without each part."""
-    variants = {
-        row["system"]: row["title"]
-        for row in report["rows"]
-        if row["system"].startswith("nimble-") and "timing" in row
-    }
+def without_parts(report: dict) -> str:
     rows = []
     for cell, systems in cells_of(report["rows"]).items():
-        whole = median(systems.get("nimble"))
-        without = [ratio(median(systems.get(name)), whole) for name in variants]
-        if set(without) != {NONE}:  # measured with all parts only
-            rows.append([name_of(cell), *without])
-    head = ["network", *variants.values()]
-    return "## Without each part: times the whole's time\n\n" + markdown(head, rows)
+        whole, one_stream, unshared = (
+            systems.get(name, {}) for name in ("nimble", "nimble-one-stream", "nimble-unshared-memory")
+        )
+        if "timing" in whole and ("timing" in one_stream or "timing" in unshared):
+            times = (ratio(median(part), median(whole)) for part in (one_stream, unshared))
+            memory = ratio(size_of(unshared), size_of(whole)) if unshared else NONE
+            rows.append([name_of(cell), *times, memory])
+    head = ["network", "one stream: time", "no memory shared: time", "no memory shared: memory"]
+    return "## Without each part: times the whole's time or memory\n\n" + markdown(head, rows)
+
+
+def without_rewrites(report: dict) -> str:
+    """A line for each rewrite and a column for each network in which one was left out."""
+    prefix = "nimble-no-"
+    left_out = dict.fromkeys(row["system"] for row in report["rows"] if row["system"].startswith(prefix))
+    networks = {
+        cell: systems
+        for cell, systems in cells_of(report["rows"]).items()
+        if any(name in systems for name in left_out)
+    }
+    lines = [["all of them", "nimble"], *([f"`{name.removeprefix(prefix)}`", name] for name in left_out)]
+    rows = [
+        [words, *(ratio(median(of.get(name)), median(of.get("nimble-rewrites"))) for of in networks.values())]
+        for words, name in lines
+    ]
+    head = ["left out", *map(name_of, networks)]
+    return "## Without each rewrite: times the rewritten program's time\n\n" + markdown(head, rows)
 
 
 def seconds(value: float | None) -> str:

@@ -63,6 +63,6 @@ def preparer(job: Job, example: Example) -> Callable[[System], Entrant]:
         row = {"prepare_seconds": seconds, "memory": watch.found, "answer": answer, **ready.facts()}
         if system.name == "eager":
             row |= {"prepare_seconds": 0.0, "first_run_seconds": search_seconds, "answer": "itself"}
-        return Entrant(system, ready.call, row, ready.bound)
+        return Entrant(system, ready.call, row, ready.measured)
 
     return prepare

@@ -64,5 +64,4 @@ def host_time_from_cpp() -> dict[str, float]:
     program = Path(_C.__file__).resolve().parents[2] / "benchmarks/cuda/bench_cuda_host_time"
     if not program.exists():
         return {}
-    result = subprocess.run([program], capture_output=True, text=True)
-    return json.loads(result.stdout) if result.returncode == 0 else {}
+    return json.loads(subprocess.run([program], capture_output=True, text=True, check=True).stdout)

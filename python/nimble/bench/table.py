@@ -36,11 +36,13 @@ COLUMNS = (
     "syncs",
     "memory MiB",
     "of eager's",
+    "by the driver MiB",
     "unshared MiB",
     "prepared s",
     "recorded, planned ms",
     "while preparing MiB",
     "host µs",
+    "of it launch",
     "answer",
 )
 
@@ -151,6 +153,7 @@ def figures(row: dict, systems: dict[str, dict]) -> list[str]:
         *(str(stats[key]) if key in stats else NONE for key in ("tasks", "streams", "syncs")),
         f"{memory / MIB:.1f}" if memory else NONE,
         ratio(memory, of_eager),
+        f"{row['memory']['device'] / MIB:.0f}" if row.get("memory", {}).get("device") else NONE,
         f"{stats['allocated_bytes'] / MIB:.1f}" if "allocated_bytes" in stats else NONE,
         f"{row['prepare_seconds']:.2f}" if row.get("prepare_seconds") else NONE,
         f"{stats['record_milliseconds'] + stats['plan_milliseconds']:.0f}"
@@ -158,6 +161,7 @@ def figures(row: dict, systems: dict[str, dict]) -> list[str]:
         else NONE,
         f"{preparing / MIB:.0f}" if preparing else NONE,
         f"{row['host_microseconds']:.0f}" if "host_microseconds" in row else NONE,
+        f"{row['launch_microseconds']:.0f}" if "launch_microseconds" in row else NONE,
         row.get("answer", NONE),
     ]
 

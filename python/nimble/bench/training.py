@@ -79,6 +79,6 @@ def preparer(job: Job, _: None) -> Callable[[System], Entrant]:
         }
         if system.name == "eager":
             row |= {"first_run_seconds": search_seconds, "answer": "itself"}
-        return Entrant(system, steps.run, row, steps.ready.bound)
+        return Entrant(system, steps.run, row, steps.ready.measured)
 
     return prepare

@@ -66,11 +66,13 @@ def test_a_row_has_figures_or_the_reason_why_not():
         ("syncs", "229"),
         ("memory MiB", "50.0"),  # what the schedule owns, not what PyTorch reserved meanwhile
         ("of eager's", "0.50"),
+        ("by the driver MiB", "2048"),
         ("unshared MiB", "150.0"),
         ("prepared s", "1.25"),
         ("recorded, planned ms", "42"),
         ("while preparing MiB", "300"),
         ("host µs", "27"),
+        ("of it launch", "19"),
         ("answer", "same bits"),
     ],
 )
@@ -114,8 +116,14 @@ def test_exhibits_put_the_papers_figures_beside_ours():
     assert "3.61 in the paper, 6.00 here" in page
     many_streams = page[page.index("## Many streams") :]
     assert cells(many_streams, "nasnet_a_mobile, batch 1, fp32")[1:] == ["2.40", "8", "15", "15"]
-    ablations = page[page.index("## Without each part") :]
-    assert column(ablations, "nasnet_a_mobile, batch 1, fp32", "Nimble, one stream") == "2.40"
+    without_parts = page[page.index("## Without each part") :]
+    network = "nasnet_a_mobile, batch 1, fp32"
+    assert column(without_parts, network, "one stream: time") == "2.40"
+    assert column(without_parts, network, "no memory shared: time") == "1.10"
+    assert column(without_parts, network, "no memory shared: memory") == "3.00"
+    without_rewrites = page[page.index("## Without each rewrite") :]
+    assert column(without_rewrites, "all of them", network) == "2.00"
+    assert column(without_rewrites, "`pooling`", network) == "1.20"
 
 
 def test_pictures_come_as_svg_and_png_with_every_system_in_the_legend(tmp_path):

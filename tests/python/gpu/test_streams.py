@@ -123,3 +123,18 @@ def test_one_stream_and_many_give_the_same_bits(build, shape):
     assert one == 1
     assert 1 < four <= 4
     assert most > 4
+
+
+@pytest.mark.parametrize("streams", [1, 4, "max"])
+def test_without_a_graph_the_bits_are_the_same(streams):
+    model = torch.nn.Sequential(Branches(), torch.nn.Dropout(0.3)).cuda()
+    shape = (1, 4, 9, 9)
+    fast = nimble.compile(model, strict=True, graph=False, streams=streams)
+    with torch.no_grad():
+        fast.prepare(torch.randn(shape, device="cuda"))
+        for seed in range(5):
+            x = torch.randn(shape, device="cuda")
+            torch.manual_seed(seed)
+            expected = model(x)
+            torch.manual_seed(seed)
+            assert_same(replay(fast, x), expected)

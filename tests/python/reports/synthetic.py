@@ -69,6 +69,7 @@ def synthetic_document(tasks: int, streams: int, seed: int = 0) -> dict:
         "dependencies": 2 * len(edges),
         "replay": length * 0.95,
         "replays": 100,
+        "launch": 0,
         "planned_total": length,
         "critical_path_length": work // 2,
         "work": work,

@@ -69,6 +69,7 @@ def test_every_task_has_its_stream_a_plan_and_a_measurement():
     assert part["edges"] == [[i, i + 1] for i in range(5)]  # a chain
     assert part["critical_path"] == list(range(6))
     assert part["critical_path_length"] == part["work"] == sum(task["cost"] for task in part["tasks"])
+    assert part["launch"] == 0  # that is a GPU's
     assert part["clock"] == 0  # a CPU's own costs nothing worth taking off
 
 

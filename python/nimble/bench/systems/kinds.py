@@ -17,12 +17,12 @@ Inputs = tuple[Tensor, ...]
 @dataclass
 class Ready:
     """A prepared system. `call` takes nothing and answers (inference), or takes a batch and gives its loss (training).
-    `facts` is what the system knows about itself, for its row; `bound`, asked after the timing, what it has to measure
-    for that: how many milliseconds no schedule of its tasks can beat."""
+    `facts` is what the system knows about itself, for its row; `measured`, asked after the timing, what it has to
+    measure for that."""
 
     call: Callable[..., object]
     facts: Callable[[], dict] = dict
-    bound: Callable[[], float] | None = None
+    measured: Callable[[], dict] | None = None
 
 
 @dataclass(frozen=True)
