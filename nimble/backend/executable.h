@@ -89,8 +89,8 @@ class Executable {
   // How much of each of these times the clock itself took. Nothing worth measuring on a CPU.
   virtual Nanoseconds measure_clock(std::span<const at::Tensor>) { return 0; }
 
-  // How long the host is busy with handing all tasks over at once, without what a replay does around it; nothing
-  // where they are not handed over at once. What that changes outside is not put back.
+  // How long the host is busy with handing all tasks over at once, without what a replay does around it;
+  // nothing where they are not handed over at once. What that changes outside is not put back.
   virtual Nanoseconds measure_launch(std::span<const at::Tensor>) { return 0; }
 
   // Replays the schedule a few times with a clock around each task, and returns the run of median length, by

@@ -18,6 +18,11 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+// CUDA takes a megabyte for each stream of a graph, and never gives it back. A step of training has hundreds
+// of tasks that could run side by side, and of all networks that were measured none was fastest on more than
+// eight streams.
+constexpr std::size_t kMostStreams = 128;
+
 bool leaves_anything_outside(const Program& program) {
   return std::any_of(program.buffers.begin(), program.buffers.end(),
                      [](const Buffer& buffer) { return buffer.kind == BufferKind::kEscaped; });
@@ -76,6 +81,11 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
     std::vector<Schedule> schedules;
     for (const StreamLimit limit : std::span(limits).subspan(1)) {
       Schedule schedule = maker.plan(limit);
+      if (schedule.streams.size() > kMostStreams) {
+        choice.tried.push_back(
+            {schedule.streams.size(), 0, 0, "too many for the memory that CUDA would keep"});
+        continue;
+      }
       // With more streams than it has a use for, a program gets the same schedule again.
       if (std::ranges::find(schedules, schedule) == schedules.end()) schedules.push_back(std::move(schedule));
     }
@@ -103,10 +113,10 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
       constexpr std::size_t kMostRounds = 50;
       std::vector<Executable*> executables;
       for (const Candidate& candidate : candidates) executables.push_back(candidate.executable.get());
-      // What making the candidates took is part of the time that may be spent, but the choice itself gets half.
+      // What making the candidates took is part of the time that may be spent, but the choice itself gets
+      // half.
       const double left = options.tune_seconds - milliseconds_since(tuning) / 1e3;
-      auto times =
-          time_in_turn(executables, inputs, std::max(left, options.tune_seconds / 2), kMostRounds);
+      auto times = time_in_turn(executables, inputs, std::max(left, options.tune_seconds / 2), kMostRounds);
       for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i].times = std::move(times[i]);
     }
     choice.tune_milliseconds = milliseconds_since(tuning);

@@ -33,8 +33,8 @@ struct CompileOptions {
   // Buffers whose uses never overlap share bytes. Off: each has its own, to see what sharing saves.
   bool share_memory = true;
 
-  // CUDA: a replay is one graph, launched at once. Off: the same schedule stream by stream, to look at it with a
-  // debugger, or where a driver makes no graph of it.
+  // CUDA: a replay is one graph, launched at once. Off: the same schedule stream by stream, to look at it
+  // with a debugger, or where a driver makes no graph of it.
   bool graph = true;
 
   // How long measuring may take when a schedule is chosen.

@@ -23,7 +23,9 @@ REWRITES = [
     "fuse_convolution",
     "separable_convolution",
     "pooling",
+    "open_attention",
     "merge_linears",
+    "matrix_linear",
     "linear_activation",
     "fuse_rows",
     "fuse_pointwise",
@@ -129,6 +131,37 @@ def test_layer_norms_and_softmaxes_take_in_what_is_around_them(norm_first, writt
     saved = (2 * layers - 1 if norm_first else 2 * layers) + (layers if written_out else 0)
     assert plain.stats["tasks"] - fast.stats["tasks"] == saved, fast.explain()
     assert_no_worse_than_eager(model, fast, torch.randn_like(x))
+
+
+class AttentionOfPyTorchs(torch.nn.Module):
+    """As a network in evaluation calls it: one operator."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(width, 4, batch_first=True)
+        self.wide, self.narrow = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        return x + self.narrow(torch.nn.functional.gelu(self.wide(x)))
+
+
+@pytest.mark.parametrize("words", [1, 50, 197])
+def test_linear_layers_also_in_attention_are_products_by_tensor_cores(words):
+    layers = 3
+    model = torch.nn.Sequential(*(AttentionOfPyTorchs(256) for _ in range(layers))).eval().cuda()
+    x = torch.randn(2, words, 256, device="cuda")
+    with torch.no_grad():
+        fast = nimble.compile(
+            model, strict=True, rewrites=["open_attention", "matrix_linear"], tune=0
+        ).prepare(x)
+        assert f"open_attention: {layers} times" in fast.explain()
+        assert f"matrix_linear: {4 * layers} times" in fast.explain()
+        fresh = torch.randn_like(x)
+        result, eager = replay(fast, fresh), model(fresh)
+        exact = model.double()(fresh.double())
+    # Neither rounds to TF32.
+    assert error(result, exact) <= max(2 * error(eager, exact), 2e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)

@@ -138,3 +138,16 @@ def test_without_a_graph_the_bits_are_the_same(streams):
             expected = model(x)
             torch.manual_seed(seed)
             assert_same(replay(fast, x), expected)
+
+
+def test_hundreds_of_streams_are_not_tried_unless_asked_for():
+    def branches(x):
+        return sum(torch.sin(x + number) for number in range(150))
+
+    x = torch.randn(8, device="cuda")
+    chosen = nimble.compile(branches, strict=True).prepare(x)
+    assert chosen.stats["streams"] < 128
+    assert "too many for the memory that CUDA would keep" in chosen.explain()
+    most = nimble.compile(branches, strict=True, streams="max").prepare(x)
+    assert most.stats["streams"] >= 150
+    assert_same(replay(most, x), branches(x))

@@ -100,6 +100,15 @@ void add_defaults(const c10::OperatorHandle& op, std::vector<Operand>& arguments
   for (std::size_t a = arguments.size(); a < all.size(); ++a) arguments.emplace_back(*all[a].default_value());
 }
 
+bool is_contiguous(const TensorRef& ref) {
+  std::int64_t stride = 1;
+  for (std::size_t d = ref.sizes.size(); d-- > 0;) {
+    if (ref.sizes[d] != 1 && ref.strides[d] != stride) return false;
+    stride *= ref.sizes[d];
+  }
+  return true;
+}
+
 bool is_channels_last(const TensorRef& ref) {
   return ref.sizes.size() == 4 && ref.strides[1] == 1 && (ref.sizes[3] == 1 || ref.strides[3] != 1);
 }

@@ -42,6 +42,9 @@ bool may_use_tensor_cores(at::ScalarType type);
 // Appends the values that an operator has for the arguments that are missing.
 void add_defaults(const c10::OperatorHandle& op, std::vector<Operand>& arguments);
 
+// Elements lie in memory one after the other, the last dimension's beside each other.
+bool is_contiguous(const TensorRef& ref);
+
 // Channels of a pixel lie beside each other.
 bool is_channels_last(const TensorRef& ref);
 at::DimVector channels_last_strides(at::IntArrayRef sizes);

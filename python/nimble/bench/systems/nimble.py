@@ -26,8 +26,8 @@ def facts_of(compiled) -> dict:
 
 
 def measured_alone(compiled) -> dict:
-    """How long the longest way through the task graph takes, each task timed alone, which no schedule of these tasks can
-    beat; and what the bare launch takes of the host (docs/report.md)."""
+    """How long the longest way through the task graph takes, each task timed alone, and what the bare launch takes of
+    the host (docs/report.md)."""
     function = getattr(compiled, "_nimble", compiled)  # a compiled module is one, around a function
     parts = function._document((), {}, eager=False)["parts"]
     found = {"critical_path_milliseconds": sum(part["critical_path_length"] for part in parts) / 1e6}

@@ -40,8 +40,6 @@ const TensorRef& first_read_of(const Program& program, const std::string& op) {
   throw std::out_of_range(op);
 }
 
-bool is_contiguous(const TensorRef& ref) { return ref.strides == c10::contiguous_strides(ref.sizes); }
-
 TEST_F(ChannelsLast, IsKeptByWhatFollowsAConvolution) {
   const Function function = [&](const Tensors& in) -> Tensors {
     return {convolve(convolve(in[0]).relu()).sigmoid()};

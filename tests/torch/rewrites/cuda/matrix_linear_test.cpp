@@ -1,0 +1,144 @@
+#include "../random_linears.h"
+#include "forced.h"
+
+namespace nimble {
+namespace {
+
+class MatrixLinear : public RewriteTest {
+ protected:
+  const Tensors inputs_ = {torch::randn({4, 6})};
+  const at::Tensor weight_ = torch::randn({5, 6}), bias_ = torch::randn({5});
+};
+
+TEST_F(MatrixLinear, IsAProductOfPixelsByFilters) {
+  const Function function = [&](const Tensors& in) -> Tensors { return {at::linear(in[0], weight_, bias_)}; };
+  const Forced result = forced(function, inputs_, kMatrixLinear);
+  EXPECT_EQ(drawn(result.program), R"(
+%0 = nimble::matrix_convolution(input0, extern0, extern1)
+return %0
+)");
+  expect_same(result.program, function, inputs_);
+}
+
+TEST_F(MatrixLinear, TakesTheActivationIn) {
+  for (const char* approximation : {"none", "tanh"}) {
+    const Function function = [&](const Tensors& in) -> Tensors {
+      return {at::gelu(at::linear(in[0], weight_, bias_), approximation)};
+    };
+    const Forced result = forced(function, inputs_, kMatrixLinear);
+    EXPECT_EQ(drawn(result.program), R"(
+%0 = nimble::matrix_convolution(input0, extern0, extern1)
+return %0
+)");
+    expect_same(result.program, function, inputs_);
+  }
+}
+
+// at::linear of three dimensions multiplies rows, and the activation looks at sentences of them.
+TEST_F(MatrixLinear, TakesTheActivationOfSentencesIn) {
+  const Tensors sentences = {torch::randn({2, 3, 6})};
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {at::linear(in[0], weight_, bias_).relu() * 2};
+  };
+  const Forced result = forced(function, sentences, kMatrixLinear);
+  EXPECT_EQ(drawn(result.program), R"(
+%0 = nimble::matrix_convolution(input0, extern0, extern1)
+%1 = mul(%0)
+return %1
+)");
+  expect_same(result.program, function, sentences);
+}
+
+TEST_F(MatrixLinear, WorksWithoutABias) {
+  const Function function = [&](const Tensors& in) -> Tensors { return {at::mm(in[0], weight_.t())}; };
+  const Forced result = forced(function, inputs_, kMatrixLinear);
+  EXPECT_EQ(result.sites.size(), 1u);
+  expect_same(result.program, function, inputs_);
+}
+
+TEST_F(MatrixLinear, WeightsThatLieTheOtherWayAreTurnedOnce) {
+  const at::Tensor turned = torch::randn({6, 5});
+  const Function function = [&](const Tensors& in) -> Tensors { return {at::addmm(bias_, in[0], turned)}; };
+  const Forced result = forced(function, inputs_, kMatrixLinear);
+  EXPECT_EQ(drawn(result.program), R"(
+%0 = nimble::matrix_convolution(input0, derived0, extern0)
+return %0
+)");
+  expect_same(result.program, function, inputs_);
+}
+
+TEST_F(MatrixLinear, ReadsRowsThatAreColumnsOfSomethingWider) {
+  const Tensors wide = {torch::randn({4, 18})};
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {at::linear((in[0] * 2).slice(1, 6, 12), weight_, bias_)};
+  };
+  const Forced result = forced(function, wide, kMatrixLinear);
+  EXPECT_EQ(result.sites.size(), 1u);
+  expect_same(result.program, function, wide);
+}
+
+TEST_F(MatrixLinear, AProductThatOthersReadKeepsItsActivationApart) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor y = at::linear(in[0], weight_, bias_);
+    return {y.relu(), y};
+  };
+  const Forced result = forced(function, inputs_, kMatrixLinear);
+  EXPECT_EQ(drawn(result.program), R"(
+%0 = nimble::matrix_convolution(input0, extern0, extern1)
+%1 = relu(%0)
+return %1 %0
+)");
+  expect_same(result.program, function, inputs_);
+}
+
+TEST_F(MatrixLinear, NotWithFactorsNorWhereTheWeightIsNoWeight) {
+  const Function halved = [&](const Tensors& in) -> Tensors {
+    return {at::addmm(bias_, in[0], weight_.t(), 1, 0.5)};
+  };
+  const Function of_inputs = [&](const Tensors& in) -> Tensors { return {at::mm(in[0], in[0].t())}; };
+  const Function in_double = [&](const Tensors& in) -> Tensors {
+    return {at::linear(in[0].to(at::kDouble), weight_.to(at::kDouble))};
+  };
+  for (const Function& function : {halved, of_inputs, in_double}) {
+    EXPECT_TRUE(forced(function, inputs_, kMatrixLinear).sites.empty());
+  }
+}
+
+TEST_F(MatrixLinear, NotIfAWeightIsWritten) {
+  const at::Tensor weight = weight_.clone();
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor y = at::linear(in[0], weight, bias_);
+    weight.mul_(0.5);
+    return {y};
+  };
+  EXPECT_TRUE(forced(function, inputs_, kMatrixLinear).sites.empty());
+}
+
+TEST_F(MatrixLinear, NotInFloat32WhereTensorCoresAreForbidden) {
+  const Function function = [&](const Tensors& in) -> Tensors { return {at::linear(in[0], weight_, bias_)}; };
+  at::globalContext().setAllowTF32CuDNN(false);
+  EXPECT_TRUE(forced(function, inputs_, kMatrixLinear).sites.empty());
+  at::globalContext().setAllowTF32CuDNN(true);
+}
+
+// Other libraries multiply halves by tensor cores too: without a measurement theirs are taken.
+TEST_F(MatrixLinear, NotInHalfPrecisionUnmeasured) {
+  const at::Tensor weight = weight_.to(at::kBFloat16);
+  const Function function = [&](const Tensors& in) -> Tensors { return {at::linear(in[0], weight)}; };
+  EXPECT_TRUE(forced(function, {inputs_[0].to(at::kBFloat16)}, kMatrixLinear).sites.empty());
+}
+
+TEST_F(MatrixLinear, RandomProgramsGiveWhatEagerGives) {
+  std::size_t fired = 0;
+  for (std::uint64_t seed = 0; seed < 80; ++seed) {
+    const RandomLinears function(seed, "tanh");
+    SCOPED_TRACE(seed);
+    const Forced result = forced(function, function.inputs(), kMatrixLinear);
+    fired += result.sites.size();
+    expect_same(result.program, function, function.inputs());
+  }
+  EXPECT_GT(fired, 100u);
+}
+
+}  // namespace
+}  // namespace nimble

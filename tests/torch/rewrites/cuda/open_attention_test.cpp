@@ -1,0 +1,65 @@
+#include "forced.h"
+
+namespace nimble {
+namespace {
+
+class OpenAttention : public RewriteTest {
+ protected:
+  static constexpr std::int64_t kWidth = 8, kHeads = 2;
+  const Tensors inputs_ = {torch::randn({2, 5, kWidth})};
+  const at::Tensor weight_ = torch::randn({3 * kWidth, kWidth}) / 3, bias_ = torch::randn({3 * kWidth}),
+                   last_weight_ = torch::randn({kWidth, kWidth}) / 3, last_bias_ = torch::randn({kWidth});
+
+  at::Tensor attention(const at::Tensor& query, const at::Tensor& others,
+                       const std::optional<at::Tensor>& mask = {}, bool needs_weights = false) const {
+    return std::get<0>(at::_native_multi_head_attention(query, others, others, kWidth, kHeads, weight_, bias_,
+                                                        last_weight_, last_bias_, mask, needs_weights));
+  }
+};
+
+TEST_F(OpenAttention, BecomesTwoLinearLayersAndItsCore) {
+  const Function function = [&](const Tensors& in) -> Tensors { return {attention(in[0], in[0])}; };
+  const Forced result = forced(function, inputs_, kOpenAttention);
+  EXPECT_EQ(drawn(result.program), R"(
+%0 = addmm(extern0, input0, extern1)
+%1 = scaled_dot_product_attention(%0, %0, %0)
+%2 = addmm(extern2, %1, extern3)
+return %2
+)");
+  expect_same(result.program, function, inputs_);
+}
+
+TEST_F(OpenAttention, ItsLinearLayersAreFoundByOtherRewrites) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {attention(in[0] + 1, in[0] + 1).relu()};
+  };
+  const Forced result = forced(function, inputs_, kMatrixLinear, {&kOpenAttention});
+  EXPECT_EQ(result.sites.size(), 2u);
+  expect_same(result.program, function, inputs_);
+}
+
+TEST_F(OpenAttention, NotToOthersNorWithAMaskNorWhereWeightsAreWanted) {
+  const at::Tensor mask = torch::zeros({2, 5}).to(at::kBool);
+  const Function to_others = [&](const Tensors& in) -> Tensors { return {attention(in[0], in[0].flip(0))}; };
+  const Function masked = [&](const Tensors& in) -> Tensors {
+    return {std::get<0>(at::_native_multi_head_attention(in[0], in[0], in[0], kWidth, kHeads, weight_, bias_,
+                                                         last_weight_, last_bias_, mask, false, true, 1))};
+  };
+  const Function with_weights = [&](const Tensors& in) -> Tensors {
+    return {attention(in[0], in[0], {}, true)};
+  };
+  for (const Function& function : {to_others, masked, with_weights}) {
+    EXPECT_TRUE(forced(function, inputs_, kOpenAttention).sites.empty());
+  }
+}
+
+TEST_F(OpenAttention, NotWhereSentencesLieWordByWord) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor turned = in[0].transpose(0, 1);
+    return {attention(turned, turned)};
+  };
+  EXPECT_TRUE(forced(function, inputs_, kOpenAttention).sites.empty());
+}
+
+}  // namespace
+}  // namespace nimble
