@@ -26,8 +26,7 @@ pytestmark = pytest.mark.gpu
 
 
 def on_gpu(count: int):
-    for x, y in batches(count):
-        yield x.cuda(), y.cuda()
+    return batches(count, device="cuda")
 
 
 def scaled_step(model, optimizer, scaler, clip: bool):
