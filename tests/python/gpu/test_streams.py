@@ -11,6 +11,7 @@ import pytest
 import torch
 from branching_models import Branches, small_nasnet
 from nimble.bench.workloads.random_weights import enliven
+from schedule_choices import assert_kept_by_the_rule
 from support import assert_same, replay
 
 import nimble
@@ -182,6 +183,15 @@ def test_one_stream_and_many_give_the_same_bits(build, shape):
     assert one == 1
     assert 1 < four <= 4
     assert most > 4
+
+
+@pytest.mark.parametrize("size", [8, 128])
+def test_more_streams_are_kept_only_where_they_were_measured_to_be_faster(size):
+    branches = Branches().eval().cuda().forward
+    fast = nimble.compile(branches, strict=True, tune=0.2)
+    tried = assert_kept_by_the_rule(fast.prepare(torch.randn(1, 4, size, size, device="cuda")))
+    assert len({one["streams"] for one in tried}) > 2
+    assert all(one["milliseconds"] > 0 for one in tried if not one["rejected"])
 
 
 @pytest.mark.parametrize("streams", [1, 4, "max"])
