@@ -31,7 +31,6 @@ def test_the_protocol():
         step(*batch)
         assert step.stats["replays"] == max(0, number - 3), step.explain()
     assert step.stats["validations"] == 1
-    assert isinstance(step.explain(), str)
 
 
 def test_gradients_that_the_step_drops_are_not_kept():
