@@ -122,7 +122,10 @@ def main() -> None:
             f"{title:7} loss {run['loss']!r}, accuracy {run['accuracy']:.1%}, {run['milliseconds']:.2f} ms a step"
         )
     print(f"same loss: {'yes' if eager['loss'] == fast['loss'] else 'no'}")
-    print(f"speed-up: {eager['milliseconds'] / fast['milliseconds']:.2f}")
+    if arguments.steps > WARM_UP:
+        print(f"speed-up: {eager['milliseconds'] / fast['milliseconds']:.2f}")
+    else:
+        print(f"speed-up: none, for the first {WARM_UP} steps are not timed")
     if arguments.explain:
         print(fast["explain"])
 

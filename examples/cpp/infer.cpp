@@ -36,8 +36,10 @@ int main() {
   bool same = true;
   for (int i = 0; i < 10; ++i) {
     const at::Tensor x = torch::randn({1, 16, 32, 32});
-    same = same && at::equal(fast({x})[0], net->forward(x));
+    const at::Tensor y = fast({x})[0];
+    same = same && at::equal(y, net->forward(x));
   }
-  std::cout << fast.explain() << "same bits as eager: " << (same ? "yes" : "no") << '\n';
+  std::cout << fast.explain();
+  std::cout << "same bits as eager: " << (same ? "yes" : "no") << '\n';
   return same ? 0 : 1;
 }

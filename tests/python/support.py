@@ -93,6 +93,14 @@ def random_states() -> list[Tensor]:
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else [])]
 
 
+def set_random_states(states: list[Tensor]) -> None:
+    """To where random_states() once found them."""
+    on_cpu, *on_gpu = states
+    torch.set_rng_state(on_cpu)
+    for state in on_gpu:
+        torch.cuda.set_rng_state(state)
+
+
 def storages(tree: Any) -> set[int]:
     """Identities of the memory behind a pytree's tensors."""
     return {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)}

@@ -1,14 +1,18 @@
-"""The documentation is true: its Python runs, and its links lead somewhere."""
+"""The documentation is true: its Python runs, its C++ is that of the examples, its JSON can be read, and its links
+lead somewhere."""
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import sys
 import types
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from nimble.cli.plan import find_program
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -87,6 +91,44 @@ def test_little_is_not_run():
     run = [block for page in PAGES for block in python_blocks(page) if block.not_run is None]
     assert len(skipped) <= MOST_NOT_RUN
     assert len(run) > 2 * len(skipped)
+
+
+def lines_of_code(code: str, comment: str) -> set[str]:
+    """Without indentation, and without what is said behind the code; lines of comment alone count."""
+    lines = {line.strip() for line in code.splitlines()}
+    return {re.sub(rf"(?<=\S) +{comment} .*", "", line) for line in lines} - {""}
+
+
+def example_of(block: Block) -> Path:
+    """The last file of examples/ that the page links to before the block."""
+    before = "\n".join(block.page.read_text().splitlines()[: block.line - 1])
+    links = re.findall(r"\]\(([^)\s]*examples/[^)\s]*(?:\.cpp|CMakeLists\.txt))\)", before)
+    assert links, f"{block.page.name}:{block.line}: link to the example that this is a part of"
+    return block.page.parent / links[-1]
+
+
+@pytest.mark.parametrize(("language", "comment"), [("cpp", "//"), ("cmake", "#")])
+def test_what_is_compiled_stands_in_an_example_which_is_built(language, comment):
+    blocks = [block for page in PAGES for block in blocks_of(page) if block.language == language]
+    assert len(blocks) >= 2
+    for block in blocks:
+        example = example_of(block)
+        unknown = lines_of_code(block.code, comment) - lines_of_code(example.read_text(), comment)
+        assert not unknown, f"{block.page.name}:{block.line}: not in {example.name}: {sorted(unknown)}"
+
+
+def test_the_json_of_the_formats_is_what_they_say(tmp_path):
+    blocks = [block for page in PAGES for block in blocks_of(page) if block.language == "json"]
+    files = {}
+    for block in blocks:
+        kind = json.loads(block.code).get("format", "none")
+        files[kind] = tmp_path / f"{kind}.json"
+        files[kind].write_text(block.code)
+    assert files.keys() == {"nimble-graph", "nimble-schedule"}
+    for arguments in ([], ["--verify", files["nimble-schedule"]]):
+        command = [find_program(), *arguments, files["nimble-graph"]]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 @every_page

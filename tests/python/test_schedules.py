@@ -6,6 +6,7 @@ import pytest
 import torch
 from branching_models import Branches, small_nasnet
 from nimble.bench.workloads.random_weights import enliven
+from schedule_choices import assert_kept_by_the_rule
 from support import assert_same, replay
 
 import nimble
@@ -39,6 +40,31 @@ def test_one_stream_and_many_give_the_same_bits(build, shape):
     assert most > 2
     # The most that can run side by side in the branches is one task of each.
     assert compiled[2].stats["degree_of_concurrency"] >= 6
+
+
+@pytest.fixture
+def eight_threads():
+    """One, two and four streams are tried, however many cores there are."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(8)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("size", [4, 32, 64, 128])
+def test_more_streams_are_kept_only_where_they_were_measured_to_be_faster(size, eight_threads):
+    branches = Branches().eval().forward
+    fast = nimble.compile(branches, strict=True, tune=0.05).prepare(torch.randn(1, 4, size, size))
+    tried = assert_kept_by_the_rule(fast)
+    assert {one["streams"] for one in tried} == {1, 2, 4}
+    assert all(one["milliseconds"] > 0 for one in tried if not one["rejected"])
+
+
+def test_where_streams_are_given_nothing_is_tried(eight_threads):
+    branches = Branches().eval().forward
+    fast = nimble.compile(branches, strict=True, streams=2).prepare(torch.randn(1, 4, 8, 8))
+    (only,) = assert_kept_by_the_rule(fast)
+    assert (only["streams"], only["milliseconds"]) == (2, 0)
 
 
 def test_a_chain_needs_no_second_stream():

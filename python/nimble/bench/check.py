@@ -31,7 +31,7 @@ def compare(
     mine, theirs = tensors_of(actual), tensors_of(expected)
     if len(mine) != len(theirs):
         raise NotEagers(f"gives {len(mine)} results where eager gives {len(theirs)}")
-    if all(torch.equal(a, e) for a, e in zip(mine, theirs, strict=True)):
+    if same_bits(mine, theirs):
         return "same bits"
     error = max(relative_error(a, e) for a, e in zip(mine, theirs, strict=True))
     near = not exact and error <= TOLERANCE[dtype]
@@ -40,6 +40,11 @@ def compare(
     if not near:
         raise NotEagers(f"its answer is not eager's: relative error {error:.2g}")
     return f"relative error {error:.0e}"
+
+
+def same_bits(one: object, other: object) -> bool:
+    pairs = zip(tensors_of(one), tensors_of(other), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
 
 
 def is_as_near(

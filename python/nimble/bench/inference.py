@@ -6,9 +6,7 @@ import copy
 import time
 from collections.abc import Callable
 
-import torch
-
-from nimble.bench.check import compare, tensors_of
+from nimble.bench.check import compare, same_bits, tensors_of
 from nimble.bench.entrant import Entrant
 from nimble.bench.job import Job
 from nimble.bench.measure import wait_for_device
@@ -41,8 +39,7 @@ def preparer(job: Job, example: Example) -> Callable[[System], Entrant]:
     wait_for_device()
     search_seconds = time.perf_counter() - start
     expected = tensors_of(model(*inputs))
-    again = tensors_of(model(*inputs))
-    repeatable = all(torch.equal(a, b) for a, b in zip(expected, again, strict=True))
+    repeatable = same_bits(model(*inputs), expected)
 
     def reference() -> object:
         wide = [tensor.double() if tensor.is_floating_point() else tensor for tensor in inputs]

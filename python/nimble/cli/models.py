@@ -22,6 +22,7 @@ from nimble.bench.workloads.random_weights import enliven
 from nimble.exit_codes import WrongInput
 from nimble.nearest import UnknownName, find
 from nimble.packages import is_installed, need
+from nimble.settings import compile_options
 
 MOST_PARAMETERS = 3_000_000_000  # some default configurations of transformers have far more
 TOKENS = 128
@@ -58,18 +59,27 @@ def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def compiled(module: Callable[..., Any], arguments: argparse.Namespace) -> Callable[..., Any]:
-    """With the options of the command line; whatever falls back to eager raises."""
-    options = {"streams": arguments.streams} if arguments.streams else {}
+def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Of nimble.compile, as the command line gives them; whatever falls back to eager raises."""
+    options = {"strict": True} | ({"streams": arguments.streams} if arguments.streams else {})
     for given in arguments.option:
         name, separator, value = given.partition("=")
         if not separator:
             raise WrongInput(f"--option takes NAME=VALUE, not {given!r}")
         options[name] = value
+    return options
+
+
+def compiled(module: Callable[..., Any], arguments: argparse.Namespace) -> Callable[..., Any]:
     try:
-        return nimble.compile(module, **({"strict": True} | options))
+        return nimble.compile(module, **options_of(arguments))
     except (TypeError, ValueError) as error:
         raise WrongInput(str(error)) from None
+
+
+def keeps_eagers_bits(arguments: argparse.Namespace) -> bool:
+    """Only rewrites may round otherwise."""
+    return compile_options(**options_of(arguments)).rewrites in ([], ["none"])
 
 
 # Of each library: its names, and how a model of that name and its inputs are made.

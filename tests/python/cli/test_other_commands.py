@@ -129,7 +129,8 @@ def test_report_writes_the_page_and_prints_its_path(model_file, tmp_path, capsys
 
 def test_a_report_shows_rewrites_that_derive_weights(model_file, tmp_path):
     path = tmp_path / "page.html"
-    chosen = ["--option", "rewrites=default", "--option", "tune=0.01"]
+    # Measured, a rewrite may turn out to be slower and be dropped.
+    chosen = ["--option", "rewrites=default", "--option", "tune=0"]
     assert main(["report", f"{model_file}:folding", "--device", "cpu", "--out", str(path), *chosen]) == 0
     assert "native_batch_norm#1 into convolution#0" in path.read_text()
 

@@ -55,6 +55,52 @@ def test_any_option_of_compile_can_be_given(model_file, capsys):
     assert stats["arena_bytes"] >= stats["allocated_bytes"] > 0
 
 
+@pytest.fixture
+def rounds_otherwise(monkeypatch):
+    """What is compiled answers a little beside eager."""
+
+    class Rounding:
+        def __init__(self, fast):
+            self.fast = fast
+
+        def __getattr__(self, name):
+            return getattr(self.fast, name)
+
+        def __call__(self, *args):
+            return self.fast(*args) * (1 + 1e-5)
+
+    really_compiled = models.compiled
+    monkeypatch.setattr(
+        "nimble.cli.run.compiled", lambda module, arguments: Rounding(really_compiled(module, arguments))
+    )
+
+
+def test_an_answer_that_is_almost_eagers_is_none(model_file, capsys, rounds_otherwise):
+    assert run(f"{model_file}:perceptron", "--json") == 1
+    captured = capsys.readouterr()
+    assert "its answer is not eager's: relative error 1e-05" in captured.err
+    assert captured.out == ""
+
+
+def test_rewrites_may_round_otherwise(model_file, capsys, rounds_otherwise):
+    assert run(f"{model_file}:perceptron", "--option", "rewrites=default", "--json") == 0
+    assert report_of(capsys)["rows"][0]["answer"].startswith("relative error")
+
+
+def test_what_eager_does_not_repeat_need_not_be_the_same_bits(model_file, capsys):
+    assert run(f"{model_file}:never_the_same", "--json") == 0
+    assert report_of(capsys)["rows"][0]["answer"].startswith("relative error")
+
+
+def test_where_no_report_is_asked_for_no_file_is_written(model_file, tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert run(f"{model_file}:perceptron", "--json") == 0
+    assert report_of(capsys)["rows"][0]["report"] is None
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("option", "advice"), [("strems=1", "streams"), ("streams=-1", "streams"), ("tune", "NAME=VALUE")]
 )

@@ -130,11 +130,11 @@ def test_autocast_is_replayed_inside_and_forgotten_outside(dtype):
     assert_same(fast(x), model(x))
 
 
-def test_torch_compile_with_this_backend():
-    torch._dynamo.reset()
+def test_torch_compile_with_this_backend(made_for_dynamo):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 5))
     model = model.eval().cuda()
     fast = torch.compile(model, backend="nimble")
     inputs = [on_gpu(2, 3, 4, 4) for _ in range(6)]
     assert_same([fast(x) for x in inputs], [model(x) for x in inputs])
-    torch._dynamo.reset()
+    (graph,) = made_for_dynamo
+    assert graph.stats["replays"] == 4, graph.explain()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from branching_models import Branches, small_nasnet
 from nimble.bench.workloads.random_weights import enliven
+from schedule_choices import assert_kept_by_the_rule
 from support import assert_same, replay
 
 import nimble
@@ -102,6 +108,60 @@ def test_a_replay_does_not_make_the_host_wait(fast):
     assert_same(result, expected)
 
 
+def test_a_call_returns_while_the_gpu_has_not_even_begun(fast):
+    """The debug mode above knows of PyTorch's own waiting alone."""
+    x = torch.randn(1000, device="cuda")
+    expected = branchy(x)
+    replay(fast, x)  # takes memory for its result, which the next one finds
+    torch.cuda.synchronize()
+    torch.cuda._sleep(10 * BUSY_CYCLES)
+    result = replay(fast, x)
+    end = torch.cuda.Event()
+    end.record()
+    assert not end.query(), "the call came back after the GPU was done"
+    end.synchronize()
+    assert_same(result, expected)
+
+
+# In a process of its own: the profiler slows everything down that comes after it.
+COUNT_CALLS = """
+import collections, json
+import torch, nimble
+from torch.profiler import ProfilerActivity, profile
+from gpu.test_streams import branchy
+
+def calls(function, x):
+    for _ in range(2):  # the first time sets the profiler up
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+            for _ in range(5):
+                function(x)
+            torch.cuda.synchronize()
+    return collections.Counter(event.name for event in profiler.events())
+
+with torch.no_grad():
+    x = torch.randn(1000, device="cuda")
+    fast = nimble.compile(branchy, strict=True, streams="max").prepare(x)
+    fast(x)
+    print(json.dumps({"eager": calls(branchy, x), "replayed": calls(fast, x), "streams": fast.stats["streams"]}))
+"""
+
+
+def test_a_replay_is_one_launch_of_one_graph():
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", COUNT_CALLS]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    counted = json.loads(ended.stdout.splitlines()[-1])
+
+    def work_given_to_the_gpu(calls: dict[str, int]) -> dict[str, int]:
+        kinds = ("cudaLaunch", "cuLaunch", "cudaMemcpy", "cudaMemset", "cudaGraphLaunch")
+        return {name: count for name, count in calls.items() if name.startswith(kinds)}
+
+    assert counted["streams"] > 1
+    assert sum(work_given_to_the_gpu(counted["eager"]).values()) >= 5 * 10
+    assert work_given_to_the_gpu(counted["replayed"]) == {"cudaGraphLaunch": 5}
+
+
 @pytest.mark.parametrize(
     ("build", "shape"),
     [(Branches, (1, 4, 9, 9)), (small_nasnet, (1, 3, 32, 32))],
@@ -123,6 +183,15 @@ def test_one_stream_and_many_give_the_same_bits(build, shape):
     assert one == 1
     assert 1 < four <= 4
     assert most > 4
+
+
+@pytest.mark.parametrize("size", [8, 128])
+def test_more_streams_are_kept_only_where_they_were_measured_to_be_faster(size):
+    branches = Branches().eval().cuda().forward
+    fast = nimble.compile(branches, strict=True, tune=0.2)
+    tried = assert_kept_by_the_rule(fast.prepare(torch.randn(1, 4, size, size, device="cuda")))
+    assert len({one["streams"] for one in tried}) > 2
+    assert all(one["milliseconds"] > 0 for one in tried if not one["rejected"])
 
 
 @pytest.mark.parametrize("streams", [1, 4, "max"])

@@ -6,6 +6,12 @@ import pytest
 import torch
 
 
+@pytest.fixture
+def device() -> str:
+    """Where the stories take place; those that gpu/training tells again take place on a GPU."""
+    return "cpu"
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """The tensors are so small that more threads would only wait for each other."""

@@ -66,6 +66,8 @@ class Recipe:
 LOOP, FOREACH, FUSED = {"foreach": False}, {"foreach": True}, {"fused": True}
 CAPTURABLE = {"capturable": True}
 MOMENTUM = {"momentum": 0.9}
+NESTEROV = MOMENTUM | {"nesterov": True}
+DECAY = {"weight_decay": 0.05}
 CUDA = ("cuda",)
 
 OPTIMIZERS: dict[str, Recipe] = {
@@ -73,9 +75,13 @@ OPTIMIZERS: dict[str, Recipe] = {
     "sgd_foreach": Recipe(SGD, 0.02, FOREACH),
     "momentum": Recipe(SGD, 0.01, LOOP | MOMENTUM),
     "momentum_foreach": Recipe(SGD, 0.01, FOREACH | MOMENTUM),
-    "nesterov_foreach": Recipe(SGD, 0.01, FOREACH | MOMENTUM | {"nesterov": True}),
-    "decay_foreach": Recipe(SGD, 0.01, FOREACH | MOMENTUM | {"weight_decay": 0.05}),
     "momentum_fused": Recipe(SGD, 0.01, FUSED | MOMENTUM),
+    "nesterov": Recipe(SGD, 0.01, LOOP | NESTEROV),
+    "nesterov_foreach": Recipe(SGD, 0.01, FOREACH | NESTEROV),
+    "nesterov_fused": Recipe(SGD, 0.01, FUSED | NESTEROV),
+    "decay": Recipe(SGD, 0.01, LOOP | MOMENTUM | DECAY),
+    "decay_foreach": Recipe(SGD, 0.01, FOREACH | MOMENTUM | DECAY),
+    "decay_fused": Recipe(SGD, 0.01, FUSED | DECAY),
     "adam": Recipe(Adam, 1e-3, LOOP, host=True),
     "adam_foreach": Recipe(Adam, 1e-3, FOREACH, tensor_lr=False, host=True),
     "adam_fused": Recipe(Adam, 1e-3, FUSED),
@@ -89,7 +95,11 @@ OPTIMIZERS: dict[str, Recipe] = {
     "adagrad_fused": Recipe(Adagrad, 1e-2, FUSED, devices=("cpu",)),
     "adam_capturable": Recipe(Adam, 1e-3, LOOP | CAPTURABLE, devices=CUDA),
     "adam_foreach_capturable": Recipe(Adam, 1e-3, FOREACH | CAPTURABLE, devices=CUDA),
+    "adam_fused_capturable": Recipe(Adam, 1e-3, FUSED | CAPTURABLE | DECAY, devices=CUDA),
+    "adamw_capturable": Recipe(AdamW, 1e-3, LOOP | CAPTURABLE | {"amsgrad": True}, devices=CUDA),
     "adamw_foreach_capturable": Recipe(AdamW, 1e-3, FOREACH | CAPTURABLE, devices=CUDA),
+    "adamw_fused_capturable": Recipe(AdamW, 1e-3, FUSED | CAPTURABLE, devices=CUDA),
+    "rmsprop_capturable": Recipe(RMSprop, 1e-3, LOOP | CAPTURABLE | MOMENTUM, devices=CUDA),
     "rmsprop_foreach_capturable": Recipe(RMSprop, 1e-3, FOREACH | CAPTURABLE, devices=CUDA),
     "own": Recipe(SignMomentum, 1e-3),
     "own_counting": Recipe(CountingSGD, 1e-2, host=True),

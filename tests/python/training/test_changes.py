@@ -7,7 +7,7 @@ import io
 
 import pytest
 import torch
-from support import assert_same
+from support import assert_same, random_states, set_random_states
 from torch import nn
 from torch.nn import functional as F
 from torch.optim import SGD, Adam, AdamW, Optimizer
@@ -395,41 +395,42 @@ class TestParameters:
 
 class TestCheckpoints:
     @every_optimizer
-    def test_going_back_to_a_saved_state_gives_the_same_continuation(self, make):
+    def test_going_back_to_a_saved_state_gives_the_same_continuation(self, device, make):
         def story(compiler):
             model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.3), nn.Linear(6, 3))
+            model.to(device)
             optimizer = make(model.parameters())
             step = compiler(step_of(model, optimizer))
-            seen = [step(*batch) for batch in batches(8)]
+            seen = [step(*batch) for batch in batches(8, device=device)]
             file = io.BytesIO()
-            torch.save([model.state_dict(), optimizer.state_dict(), torch.get_rng_state()], file)
-            first = [step(*batch) for batch in batches(8, first=8)]
+            torch.save([model.state_dict(), optimizer.state_dict(), random_states()], file)
+            first = [step(*batch) for batch in batches(8, first=8, device=device)]
             file.seek(0)
-            of_model, of_optimizer, generator = torch.load(file)
+            of_model, of_optimizer, generators = torch.load(file)
             model.load_state_dict(of_model)
             optimizer.load_state_dict(of_optimizer)
-            torch.set_rng_state(generator)
-            again = [step(*batch) for batch in batches(8, first=8)]
+            set_random_states(generators)
+            again = [step(*batch) for batch in batches(8, first=8, device=device)]
             assert_same([loss.detach() for loss in again], [loss.detach() for loss in first])
             return seen, first, again, weights(model)
 
         assert_same_story(story, replays=12)
 
-    def test_a_fresh_program_goes_on_where_the_saved_one_was(self):
+    def test_a_fresh_program_goes_on_where_the_saved_one_was(self, device):
         def build():
-            model = small_model()
+            model = small_model().to(device)
             optimizer = momentum(model)
             return model, optimizer, nimble.compile(step_of(model, optimizer))
 
         model, optimizer, step = build()
-        for batch in batches(8):
+        for batch in batches(8, device=device):
             step(*batch)
         saved = copy.deepcopy([model.state_dict(), optimizer.state_dict()])
-        expected = [step(*batch).detach() for batch in batches(8, first=8)]
+        expected = [step(*batch).detach() for batch in batches(8, first=8, device=device)]
         other, other_optimizer, other_step = build()
         other.load_state_dict(saved[0])
         other_optimizer.load_state_dict(saved[1])
-        actual = [other_step(*batch).detach() for batch in batches(8, first=8)]
+        actual = [other_step(*batch).detach() for batch in batches(8, first=8, device=device)]
         assert_same(actual, expected)
         assert_same(weights(other), weights(model))
         assert step.stats["replays"] >= 10, step.explain()

@@ -18,11 +18,14 @@ def momentum(model: nn.Module, lr: float = 0.1) -> SGD:
     return SGD(model.parameters(), lr=lr, momentum=0.9)
 
 
-def batches(count: int, size: int = 5, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(
+    count: int, size: int = 5, first: int = 0, device: torch.device | str = "cpu"
+) -> Iterator[tuple[Tensor, Tensor]]:
     """The same ones every time, whatever was drawn from the default generator."""
     for number in range(first, first + count):
         source = torch.Generator().manual_seed(number)
-        yield torch.randn(size, 4, generator=source), torch.randint(3, (size,), generator=source)
+        x, y = torch.randn(size, 4, generator=source), torch.randint(3, (size,), generator=source)
+        yield x.to(device), y.to(device)
 
 
 def step_of(

@@ -9,6 +9,12 @@ import pytest
 import torch
 
 
+@pytest.fixture
+def device() -> str:
+    """For the stories of the CPU tests that take place here too."""
+    return "cuda"
+
+
 @pytest.fixture(autouse=True)
 def without_grad():
     """In place of the fixture of this name for the other GPU tests, which are about inference."""

@@ -8,7 +8,7 @@ from support import replay
 from torch import nn
 from torch.nn import functional as F
 from torch.optim import SGD, Adam
-from training.steps import assert_same_story
+from training.steps import assert_same_story, plain
 from training.workbench import (
     batches,
     gradients,
@@ -26,8 +26,7 @@ pytestmark = pytest.mark.gpu
 
 
 def on_gpu(count: int):
-    for x, y in batches(count):
-        yield x.cuda(), y.cuda()
+    return batches(count, device="cuda")
 
 
 def scaled_step(model, optimizer, scaler, clip: bool):
@@ -210,6 +209,18 @@ def test_a_compiled_module_in_an_ordinary_loop():
         return ordinary_loop(model, fast, optimizer, on_gpu(10)), weights(model)
 
     assert_same_story(story, replays=6)
+
+
+def test_torch_compile_trains(made_for_dynamo):
+    def story(compiler):
+        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 3)).cuda()
+        fast = model if compiler is plain else torch.compile(model, backend="nimble")
+        return ordinary_loop(model, fast, momentum(model), on_gpu(10)), weights(model)
+
+    assert_same_story(story, replays=0)
+    (graph,) = made_for_dynamo
+    assert graph.stats["replays"] >= 6, graph.explain()
+    assert "backward" in graph.explain()
 
 
 class TestModules:
