@@ -11,6 +11,7 @@
 #include "nimble/kernels/cuda/launch.h"
 #include "nimble/kernels/cuda/nvrtc.h"
 #include "nimble/kernels/depthwise_source.h"
+#include "nimble/kernels/foreach_source.h"
 #include "nimble/kernels/matrix_source.h"
 #include "nimble/kernels/pointwise_source.h"
 #include "nimble/kernels/pooling_source.h"
@@ -67,6 +68,15 @@ KernelSource pointwise(at::ScalarType type) {
   return pointwise_source(expression, {x, x}, steps, {at::empty_like(x), at::empty_like(x, at::kBool)});
 }
 
+KernelSource foreach_kernel(at::ScalarType type) {
+  const Expression expression = parse_expression(
+      "%0 = _foreach_lerp.Scalar(x0, x2, 0.1); %1 = _foreach_addcmul.Scalar(x1, x2, x2, 0.001); "
+      "%2 = _foreach_sqrt(%1); %3 = _foreach_div.List(%2, x3); %4 = _foreach_maximum.List(%3, x0); "
+      "%5 = _foreach_addcdiv.Scalar(x1, %0, %4, -0.01); return %0, %5, %2");
+  const std::vector<ListForm> forms = {{type}, {type}, {type}, {at::kFloat, true}, {type}};
+  return foreach_source(expression, forms, 2);
+}
+
 KernelSource rows(at::ScalarType type, std::int64_t columns, const std::string& call) {
   const Expression expression =
       parse_expression("%0 = add.Tensor(x0, x1, 1); %1 = " + call + "; %2 = silu(%1); return %0, %2");
@@ -109,6 +119,7 @@ std::vector<KernelSource> every_kind(at::ScalarType type) {
           pooling(Pooling::Kind::kAdaptiveAverage, type, 3),
           pooling(Pooling::Kind::kAdaptiveAverage, type, 1),
           pointwise(type),
+          foreach_kernel(type),
           rows(type, 64, "_softmax(%0, -1, false)"),
           rows(type, 1000, "_safe_softmax(%0, -1, none)"),
           rows(type, 8192, "native_layer_norm(%0, [8192], x1, x1, 1e-05)"),

@@ -46,8 +46,8 @@ std::span<const Rewrite* const> all_rewrites() {
       &kOutOfPlace,     &kCommonSubexpressions, &kNormThroughCat,    &kFoldBatchNorm,
       &kReluThroughCat, &kChannelsLast,         &kFuseConvolution,   &kSeparableConvolution,
       &kPooling,        &kMergeLinears,         &kLinearActivation,  &kFuseRows,
-      &kFusePointwise,  &kCatByAddress,         &kMkldnnConvolution, &kMkldnnLinear,
-      &kWeightsOnce,
+      &kFusePointwise,  &kFuseForeach,          &kCatByAddress,      &kMkldnnConvolution,
+      &kMkldnnLinear,   &kWeightsOnce,
   };
   return kAll;
 }
