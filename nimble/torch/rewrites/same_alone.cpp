@@ -17,7 +17,7 @@ at::Tensor made_up(const TensorRef& ref, c10::Device device, bool positive) {
   const at::Tensor tensor =
       at::empty_strided(ref.sizes, ref.strides, at::TensorOptions(device).dtype(ref.dtype));
   if (!c10::isFloatingType(ref.dtype)) return tensor.zero_();
-  const auto first = static_cast<double>(ref.buffer.index() * 13 + static_cast<std::size_t>(ref.offset));
+  const auto first = 1 + static_cast<double>(ref.buffer.index() * 13 + static_cast<std::size_t>(ref.offset));
   const at::Tensor numbers = at::arange(ref.numel(), tensor.options().dtype(at::kDouble))
                                  .mul_(0.7390851332151607)
                                  .add_(first)
