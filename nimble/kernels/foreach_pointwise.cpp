@@ -42,8 +42,9 @@ Lists lists_of_call(const Expression& expression, at::TensorList written, at::Te
                     std::int64_t count) {
   const auto length = static_cast<std::size_t>(count);
   const std::size_t all = written.size() + read.size();
-  const bool fits = count > 0 && all == expression.inputs * length && all > 0 && written.size() % length == 0 &&
-                    expression.results.size() >= written.size() / length && !expression.results.empty();
+  const bool fits = count > 0 && all == expression.inputs * length && all > 0 &&
+                    written.size() % length == 0 && expression.results.size() >= written.size() / length &&
+                    !expression.results.empty();
   if (!fits)
     throw InvalidInput("[nimble::foreach_pointwise] " + std::to_string(written.size()) + " and " +
                        std::to_string(read.size()) + " tensors are not the lists of " +

@@ -44,15 +44,15 @@ class Emitter {
   }
 
  private:
-  static at::Tensor of_type(c10::ScalarType type) { return at::empty({0}, at::device(at::kMeta).dtype(type)); }
+  static at::Tensor of_type(c10::ScalarType type) {
+    return at::empty({0}, at::device(at::kMeta).dtype(type));
+  }
   static std::vector<at::Tensor> typed(std::span<const ListForm> forms) {
     std::vector<at::Tensor> tensors;
     for (const ListForm& form : forms) tensors.push_back(of_type(form.type));
     return tensors;
   }
-  c10::ScalarType worked_on() const {
-    return std::ranges::find(forms_, false, &ListForm::is_number)->type;
-  }
+  c10::ScalarType worked_on() const { return std::ranges::find(forms_, false, &ListForm::is_number)->type; }
   std::string type(std::size_t list) const { return std::string(device_type(forms_[list].type)); }
   // The list that a result goes to: new ones come behind the inputs.
   std::size_t place_of(std::size_t result) const {
@@ -123,19 +123,24 @@ class Emitter {
         tensors += (tensors.empty() ? "" : ", ") + p;
       }
     }
-    const std::string given = each([](std::size_t list, bool is_number) {
-      return (is_number ? "a" : "p") + number(list);
-    });
+    const std::string given =
+        each([](std::size_t list, bool is_number) { return (is_number ? "a" : "p") + number(list); });
     return text + "  after_earlier_kernels(" + all + ");\n" + numbers +
            "  long long i = (blockIdx.x - table.first[tensor]) * table.chunk;\n"
            "  const long long end = min(i + table.chunk, table.sizes[tensor]);\n"
-           "  if (are_aligned(" + tensors + ")) {\n"
-           "    const long long rest = end - (end - i) % " + vector + ";\n"
-           "    for (i += threadIdx.x * " + vector + "; i < rest; i += " + threads + " * " + vector +
-           ") elements<" + vector + ">(i" + given + ");\n"
+           "  if (are_aligned(" +
+           tensors +
+           ")) {\n"
+           "    const long long rest = end - (end - i) % " +
+           vector +
+           ";\n"
+           "    for (i += threadIdx.x * " +
+           vector + "; i < rest; i += " + threads + " * " + vector + ") elements<" + vector + ">(i" + given +
+           ");\n"
            "    i = rest;\n"
            "  }\n"
-           "  for (i += threadIdx.x; i < end; i += " + threads + ") elements<1>(i" + given + ");\n}\n";
+           "  for (i += threadIdx.x; i < end; i += " +
+           threads + ") elements<1>(i" + given + ");\n}\n";
   }
 
   const Expression& expression_;

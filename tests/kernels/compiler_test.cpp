@@ -222,8 +222,8 @@ TEST(CompilerTest, ListsWithoutMemoryTellTheirShapesAndTheirKernel) {
   const at::Tensor x = at::empty({5, 7}, at::device(at::kMeta)), y = at::empty({3}, at::device(at::kMeta));
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("nimble::foreach_pointwise", "");
   const c10::List<at::Tensor> list({x, y});
-  torch::jit::Stack stack = {list, list, "%0 = _foreach_sqrt(x1); %1 = _foreach_mul.List(x0, %0); return %1, %0",
-                             2};
+  torch::jit::Stack stack = {list, list,
+                             "%0 = _foreach_sqrt(x1); %1 = _foreach_mul.List(x0, %0); return %1, %0", 2};
   KernelCollector collector;
   op.callBoxed(&stack);
   EXPECT_EQ(collector.kernels.size(), 1u);

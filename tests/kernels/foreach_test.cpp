@@ -25,9 +25,9 @@ std::vector<List> copies(const std::vector<List>& lists) {
     List& copy = copied.emplace_back();
     // Aligned alike: unaligned tensors must stay so.
     for (const at::Tensor& tensor : list) {
-      const at::Tensor whole =
-          at::empty({tensor.storage_offset() + tensor.numel()}, tensor.options());
-      copy.push_back(whole.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset()).copy_(tensor));
+      const at::Tensor whole = at::empty({tensor.storage_offset() + tensor.numel()}, tensor.options());
+      copy.push_back(
+          whole.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset()).copy_(tensor));
     }
   }
   return copied;
@@ -76,7 +76,8 @@ List random(const std::vector<std::vector<std::int64_t>>& shapes, at::ScalarType
   for (const auto& shape : shapes) list.push_back(at::randn(shape).to(type));
   return list;
 }
-const std::vector<std::vector<std::int64_t>> kShapes = {{3, 5}, {1}, {}, {4096 + 7}, {0}, {2, 0, 3}, {64, 32}};
+const std::vector<std::vector<std::int64_t>> kShapes = {{3, 5}, {1},       {},      {4096 + 7},
+                                                        {0},    {2, 0, 3}, {64, 32}};
 
 const std::string kSums =
     "%0 = _foreach_mul.Scalar(x0, 0.9); %1 = _foreach_add.List(%0, x2, 1); "
@@ -127,14 +128,14 @@ TEST(ForeachTest, TensorsWithoutADimensionAreNumbers) {
 }
 
 TEST(ForeachTest, NewListsComeBehindThoseThatAreChanged) {
-  expect_same("%0 = _foreach_reciprocal(x1); %1 = _foreach_add.Scalar(x0, 2); return %1, %0, %1", {random({{9}, {70}})},
-              {List{at::rand({9}), at::rand({70})}});
+  expect_same("%0 = _foreach_reciprocal(x1); %1 = _foreach_add.Scalar(x0, 2); return %1, %0, %1",
+              {random({{9}, {70}})}, {List{at::rand({9}), at::rand({70})}});
   expect_same("%0 = _foreach_neg(x0); return %0", {}, {random({{9}, {70}})});
 }
 
 TEST(ForeachTest, EveryFunctionIsAtens) {
-  const List x = {at::cat({at::randn({60}), at::tensor({0.0f, -0.0f, NAN, INFINITY})})}, y = {at::randn({64})},
-             z = {at::rand({64}).add(0.5)};
+  const List x = {at::cat({at::randn({60}), at::tensor({0.0f, -0.0f, NAN, INFINITY})})},
+             y = {at::randn({64})}, z = {at::rand({64}).add(0.5)};
   for (const std::string call :
        {"_foreach_neg(x0)", "_foreach_reciprocal(x0)", "_foreach_add.Scalar(x0, 0.3)",
         "_foreach_sub.Scalar(x0, 0.3)", "_foreach_mul.Scalar(x0, 0.3)", "_foreach_add.List(x0, x1, 1)",
@@ -156,8 +157,7 @@ TEST(ForeachTest, EveryFunctionRoundsAsOnAGpu) {
       EXPECT_EQ(at(result), expected(at(a), at(b), at(c))) << call;
     }
   };
-  expect_each("_foreach_add.List(x0, x1, 0.3)",
-              [](float x, float y, float) { return std::fma(0.3f, y, x); });
+  expect_each("_foreach_add.List(x0, x1, 0.3)", [](float x, float y, float) { return std::fma(0.3f, y, x); });
   expect_each("_foreach_sub.List(x0, x1, 0.3)",
               [](float x, float y, float) { return std::fma(-0.3f, y, x); });
   expect_each("_foreach_sqrt(x2)", [](float, float, float z) { return std::sqrt(z); });
@@ -176,9 +176,10 @@ TEST(ForeachTest, EveryFunctionRoundsAsOnAGpu) {
 
 TEST(ForeachTest, NothingIsContractedAcrossCalls) {
   const List a = {at::randn({64})}, b = {at::randn({64})}, c = {at::randn({64})};
-  const List result = run_kernel("%0 = _foreach_mul.List(x0, x1); %1 = _foreach_add.List(%0, x2, 1); return %1",
-                                 {.written = {}, .read = {a, b, c}})
-                          .front();
+  const List result =
+      run_kernel("%0 = _foreach_mul.List(x0, x1); %1 = _foreach_add.List(%0, x2, 1); return %1",
+                 {.written = {}, .read = {a, b, c}})
+          .front();
   EXPECT_TRUE(at::equal(result[0], a[0] * b[0] + c[0]));
 }
 
@@ -194,7 +195,9 @@ TEST(ForeachTest, OfTwoZerosTheSecondIsTheLarger) {
 
 TEST(ForeachTest, ListsThatNoKernelHandlesAreTold) {
   const List x = random({{4}, {3}});
-  const auto has_forms = [&](const List& read) { return !forms_of({.written = {x}, .read = {read}}).empty(); };
+  const auto has_forms = [&](const List& read) {
+    return !forms_of({.written = {x}, .read = {read}}).empty();
+  };
   EXPECT_TRUE(has_forms(random({{4}, {3}})));
   EXPECT_TRUE(has_forms(random({{}, {}}, at::kHalf)));
   EXPECT_FALSE(has_forms(random({{4}, {}}))) << "another shape";

@@ -45,7 +45,8 @@ class Alone {
         tensors_.insert_or_assign(key(*ref), stack[r].toTensor());
       } else if (const auto* list = std::get_if<TensorRefList>(&task.results[r])) {
         for (std::size_t e = 0; e < list->refs.size(); ++e) {
-          if (list->refs[e]) tensors_.insert_or_assign(key(*list->refs[e]), stack[r].toListRef()[e].toTensor());
+          if (list->refs[e])
+            tensors_.insert_or_assign(key(*list->refs[e]), stack[r].toListRef()[e].toTensor());
         }
       }
     }

@@ -106,7 +106,8 @@ std::optional<ForeachCall> foreach_call(const Program& program, const Task& task
     call.result = *made;
   }
   const auto lists = lists_of(call);
-  const bool all_fit = std::ranges::all_of(lists, [&](const RefList* list) { return fits(program, *list, *first); });
+  const bool all_fit =
+      std::ranges::all_of(lists, [&](const RefList* list) { return fits(program, *list, *first); });
   return all_fit ? std::optional(std::move(call)) : std::nullopt;
 }
 

@@ -79,9 +79,7 @@ class Fusion {
 
   // Nobody but the group ever sees these tensors.
   bool vanishes(const RefList& list) const {
-    const auto is_member = [&](TaskId task) {
-      return std::ranges::binary_search(group_.members, task);
-    };
+    const auto is_member = [&](TaskId task) { return std::ranges::binary_search(group_.members, task); };
     return std::ranges::all_of(list, [&](const TensorRef& ref) {
       return uses_.is_private(ref.buffer) && std::ranges::all_of(uses_.readers(ref.buffer), is_member) &&
              std::ranges::all_of(uses_.writers(ref.buffer), is_member);

@@ -424,11 +424,13 @@ TEST_F(FuseForeach, AKernelThatGivesAnotherBitIsFoundOut) {
     return same_alone(program.tasks, task, fused.buffers);
   };
   const std::string right =
-      "%0 = _foreach_mul.Scalar(x0, 0.9); %1 = _foreach_add.List(%0, x2, 1); %2 = _foreach_add.List(x1, %1, -0.1); "
+      "%0 = _foreach_mul.Scalar(x0, 0.9); %1 = _foreach_add.List(%0, x2, 1); %2 = _foreach_add.List(x1, %1, "
+      "-0.1); "
       "return %1, %2";
   EXPECT_TRUE(with(right));
-  EXPECT_FALSE(with("%0 = _foreach_mul.Scalar(x0, 0.9); %1 = _foreach_add.List(%0, x2, 1); "
-                    "%2 = _foreach_mul.Scalar(%1, -0.1); %3 = _foreach_add.List(x1, %2, 1.0000001); return %1, %3"))
+  EXPECT_FALSE(
+      with("%0 = _foreach_mul.Scalar(x0, 0.9); %1 = _foreach_add.List(%0, x2, 1); "
+           "%2 = _foreach_mul.Scalar(%1, -0.1); %3 = _foreach_add.List(x1, %2, 1.0000001); return %1, %3"))
       << "the last bit";
   EXPECT_FALSE(with("%0 = _foreach_add.List(x0, x2, 1); return %0, x1"));
   EXPECT_FALSE(with("%0 = _foreach_oops(x0); return %0, x1")) << "one that fails";
@@ -436,38 +438,39 @@ TEST_F(FuseForeach, AKernelThatGivesAnotherBitIsFoundOut) {
 
 // A step of an optimizer, put together at random.
 TEST_F(FuseForeach, RandomUpdatesKeepEveryBit) {
-  std::size_t kernels = 0;
   const at::Tensor seen = torch::zeros({4});
+  std::mt19937_64 random;
+  std::vector<Tensors> lists;
+  const auto below = [&](std::size_t n) { return random() % n; };
+  const auto pick = [&]() -> Tensors { return lists[below(lists.size())]; };
+  const auto number = [&] { return 0.5 + static_cast<double>(below(8)) / 16; };
+  const std::vector<Update> operations = {
+      [&] { at::_foreach_mul_(pick(), number()); },
+      [&] { at::_foreach_add_(pick(), pick(), number()); },
+      [&] { at::_foreach_lerp_(pick(), pick(), number()); },
+      [&] { at::_foreach_addcmul_(pick(), pick(), pick(), number()); },
+      [&] { at::_foreach_maximum_(pick(), pick()); },
+      [&] { at::_foreach_div_(pick(), Scalars(2, number())); },
+      [&] { lists.push_back(at::_foreach_sub(pick(), pick(), number())); },
+      [&] { lists.push_back(at::_foreach_neg(pick())); },
+      [&] { lists.push_back(at::_foreach_mul(pick(), c_[below(2)])); },
+      [&] { at::_foreach_add_(c_, number()); },
+      [&] { seen.add_(pick()[1]); },
+  };
+  std::size_t kernels = 0;
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE(seed);
     const auto update = [&] {
-      std::mt19937_64 random(seed);
-      const auto below = [&](std::size_t n) { return random() % n; };
-      std::vector<Tensors> lists = {p_, g_, m_, v_};
-      const auto pick = [&]() -> const Tensors& { return lists[below(lists.size())]; };
-      for (int step = 0; step < 10; ++step) {
-        const double number = 0.5 + static_cast<double>(below(8)) / 16;
-        switch (below(11)) {
-          case 0: at::_foreach_mul_(pick(), number); break;
-          case 1: at::_foreach_add_(pick(), pick(), number); break;
-          case 2: at::_foreach_lerp_(pick(), pick(), number); break;
-          case 3: at::_foreach_addcmul_(pick(), pick(), pick(), number); break;
-          case 4: lists.push_back(at::_foreach_sub(pick(), pick(), number)); break;
-          case 5: lists.push_back(at::_foreach_neg(pick())); break;
-          case 6: lists.push_back(at::_foreach_mul(pick(), c_[below(2)])); break;
-          case 7: at::_foreach_maximum_(pick(), pick()); break;
-          case 8: at::_foreach_div_(pick(), Scalars{number, number}); break;
-          case 9: at::_foreach_add_(c_, number); break;
-          default: seen.add_(pick()[1]);
-        }
-      }
+      random.seed(seed);
+      lists = {p_, g_, m_, v_};
+      for (int step = 0; step < 10; ++step) operations[below(operations.size())]();
+      lists.clear();  // nobody keeps what was made
     };
-    const Program program = recorded(update);
-    const Program fused = trained(program, {}).program;
+    const Program fused = trained(recorded(update), {}).program;
     kernels += kernels_in(fused);
-    put_back(Tensors{torch::randn({3, 5}), torch::randn({4}), torch::randn({3, 5}), torch::randn({4}),
-                     torch::randn({3, 5}), torch::randn({4}), torch::rand({3, 5}), torch::rand({4}),
-                     torch::rand({}), torch::rand({})});
+    for (const Tensors* tensors : {&p_, &g_, &m_, &v_, &c_}) {
+      for (const at::Tensor& tensor : *tensors) tensor.normal_();
+    }
     expect_bits(fused, update);
   }
   EXPECT_GE(kernels, 150u);
