@@ -106,10 +106,8 @@ class Emitter {
   }
 
   std::string kernel() const {
-    const std::string threads = number(kThreads), vector = number(vector_of(worked_on()));
-    std::string text = "extern \"C\" __global__ void __launch_bounds__(" + threads + ") " +
-                       KernelSource::kName +
-                       "(const __grid_constant__ Table table) {\n"
+    std::string text = "extern \"C\" __global__ void __launch_bounds__(" + number(kThreads) + ") " +
+                       KernelSource::kName + "(const __grid_constant__ Table table) {\n" +
                        "  const int tensor = tensor_of_block(table);\n";
     std::string all, tensors, numbers;
     for (std::size_t i = 0; i < forms_.size(); ++i) {
@@ -125,22 +123,10 @@ class Emitter {
     }
     const std::string given =
         each([](std::size_t list, bool is_number) { return (is_number ? "a" : "p") + number(list); });
-    return text + "  after_earlier_kernels(" + all + ");\n" + numbers +
-           "  long long i = (blockIdx.x - table.first[tensor]) * table.chunk;\n"
-           "  const long long end = min(i + table.chunk, table.sizes[tensor]);\n"
-           "  if (are_aligned(" +
-           tensors +
-           ")) {\n"
-           "    const long long rest = end - (end - i) % " +
-           vector +
-           ";\n"
-           "    for (i += threadIdx.x * " +
-           vector + "; i < rest; i += " + threads + " * " + vector + ") elements<" + vector + ">(i" + given +
-           ");\n"
-           "    i = rest;\n"
-           "  }\n"
-           "  for (i += threadIdx.x; i < end; i += " +
-           threads + ") elements<1>(i" + given + ");\n}\n";
+    return text + "  after_earlier_kernels(" + all + ");\n" + numbers + "  over_chunk<" + number(kThreads) +
+           ", " + number(vector_of(worked_on())) + ">(table, tensor, are_aligned(" + tensors +
+           "), [&](auto width, long long i) {\n    elements<decltype(width)::value>(i" + given +
+           ");\n  });\n}\n";
   }
 
   const Expression& expression_;

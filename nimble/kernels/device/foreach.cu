@@ -21,3 +21,22 @@ template <class... T>
 __device__ inline bool are_aligned(const T*... pointers) {
   return ((reinterpret_cast<unsigned long long>(pointers) % 16 == 0) && ...);
 }
+
+template <int count>
+struct Width {
+  static constexpr int value = count;
+};
+
+// Calls work(Width, i) for the elements of this block's chunk, from the i-th on: for vectors of them where
+// they are aligned, one by one where they are not, and for what is left.
+template <int threads, int vector, class Table, class Work>
+__device__ inline void over_chunk(const Table& table, int tensor, bool aligned, Work work) {
+  long long i = (blockIdx.x - table.first[tensor]) * table.chunk;
+  const long long end = min(i + table.chunk, table.sizes[tensor]);
+  if (aligned) {
+    const long long rest = end - (end - i) % vector;
+    for (i += threadIdx.x * vector; i < rest; i += threads * vector) work(Width<vector>(), i);
+    i = rest;
+  }
+  for (i += threadIdx.x; i < end; i += threads) work(Width<1>(), i);
+}

@@ -240,6 +240,19 @@ return
 )");
 }
 
+TEST_F(FuseForeach, ListsThatAreReturnedAreMadeByTheSameKernel) {
+  const Function function = [](const Tensors& in) -> Tensors {
+    const Tensors halves = at::_foreach_mul(in, 0.5);
+    return at::_foreach_add(halves, in, 2);
+  };
+  const Forced fused = forced(function, {torch::randn({3, 5}), torch::randn({4})}, kFuseForeach);
+  EXPECT_EQ(drawn(fused.program), R"(
+%0, %1 = nimble::foreach_pointwise(input0, input1)
+return %0 %1
+)");
+  expect_same(fused.program, function, {torch::randn({3, 5}), torch::randn({4})}, 0);
+}
+
 TEST_F(FuseForeach, EveryFloatingType) {
   const auto update = [this] {
     at::_foreach_add_(m_, g_, 0.5);
