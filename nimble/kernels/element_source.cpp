@@ -84,6 +84,22 @@ const std::unordered_map<std::string_view, Emission>& emissions() {
       {"hardtanh_backward", {"hardtanh_backward", {0, 1, 2, 3}}},
       {"sigmoid_backward", {"sigmoid_backward", {0, 1}, kMemory}},
       {"tanh_backward", {"tanh_backward", {0, 1}, kMemory}},
+      // Of lists of tensors, with kernels of their own in ATen.
+      {"_foreach_neg", {"neg", {0}}},
+      {"_foreach_sqrt", {"sqrt", {0}}},
+      {"_foreach_reciprocal", {"reciprocal", {0}}},
+      {"_foreach_add.List", {"add", {0, 1, 2}}},
+      {"_foreach_add.Scalar", {"plus", {0, 1}}},
+      {"_foreach_sub.List", {"sub", {0, 1, 2}}},
+      {"_foreach_sub.Scalar", {"minus", {0, 1}}},
+      {"_foreach_mul.List", {"mul", {0, 1}}},
+      {"_foreach_mul.Scalar", {"mul", {0, 1}}},
+      {"_foreach_div.List", {"div", {0, 1}}},
+      {"_foreach_div.Scalar", {"div", {0, 1}}},
+      {"_foreach_maximum.List", {"larger_or_second", {0, 1}}},
+      {"_foreach_lerp.Scalar", {"lerp", {0, 1, 2}}},
+      {"_foreach_addcmul.Scalar", {"addcmul", {0, 1, 2, 3}}},
+      {"_foreach_addcdiv.Scalar", {"addcdiv", {0, 1, 2, 3}}},
   };
   return table;
 }

@@ -2,21 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/TensorIterator.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
 #include "nimble/core/error.h"
 
 namespace nimble::kernels {
 namespace {
-
-c10::OperatorHandle operator_named(const std::string& function) {
-  const auto dot = function.find('.');
-  const std::string overload = dot == function.npos ? "" : function.substr(dot + 1);
-  const auto found = c10::Dispatcher::singleton().findSchema({"aten::" + function.substr(0, dot), overload});
-  if (!found) throw InvalidInput("[nimble::Expression] there is no operator aten::" + function);
-  return *found;
-}
 
 // What a call would give, without its data. The type is that of the same call on one element; the layout that
 // of ATen's iterator, which pointwise operators have in common. ATen's own kernels for `meta` tensors would
@@ -53,7 +44,7 @@ at::Tensor run(const Step& step, at::TensorList inputs, const std::vector<at::Te
       stack.push_back(std::get<c10::IValue>(argument));
     }
   }
-  const auto op = operator_named(step.function);
+  const auto op = operator_of(step);
   if (stack.size() != op.schema().arguments().size())
     throw InvalidInput("[nimble::Expression] " + step.function + " takes " +
                        std::to_string(op.schema().arguments().size()) + " arguments, not " +
@@ -67,6 +58,15 @@ at::Tensor run(const Step& step, at::TensorList inputs, const std::vector<at::Te
 }
 
 }  // namespace
+
+c10::OperatorHandle operator_of(const Step& step) {
+  const std::string& function = step.function;
+  const auto dot = function.find('.');
+  const std::string overload = dot == function.npos ? "" : function.substr(dot + 1);
+  const auto found = c10::Dispatcher::singleton().findSchema({"aten::" + function.substr(0, dot), overload});
+  if (!found) throw InvalidInput("[nimble::Expression] there is no operator aten::" + function);
+  return *found;
+}
 
 bool is_over_rows(const Step& step) {
   return step.function == "native_layer_norm" || step.function == "_softmax" ||

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
 #include <string>
@@ -38,6 +39,9 @@ struct Expression {
   std::vector<Step> steps;
   std::vector<Value> results;
 };
+
+// The operator that a step calls; throws InvalidInput where ATen has none of this name.
+c10::OperatorHandle operator_of(const Step& step);
 
 // Whether a call looks at whole rows for each element: a layer norm or a softmax.
 bool is_over_rows(const Step& step);

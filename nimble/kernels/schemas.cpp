@@ -1,5 +1,5 @@
 // The operators, by schema. Results are new tensors in the layout that ATen would choose, or are written to
-// `out` (see into.h): no operator changes anything else.
+// `out` (see into.h). No operator changes anything else, but for the one that says so.
 #include <torch/library.h>
 
 namespace {
@@ -12,6 +12,13 @@ TORCH_LIBRARY_FRAGMENT(nimble, library) {
   // The same with one step that is over rows: a layer norm or a softmax. Of the ways to divide the work,
   // `candidate` counts from the one that should be fastest.
   library.def("rows(Tensor[] inputs, str expression, int candidate=0) -> Tensor[]");
+
+  // The same for lists of tensors, with steps that are ATen's foreach operators: each value of the expression
+  // is a list of `count` tensors. The inputs are the lists of `written` and then those of `read`, which lie
+  // there one behind the other. The first results go into the lists `written`, in place; the others are new
+  // and are returned, one list behind the other.
+  library.def(
+      "foreach_pointwise(Tensor(a!)[] written, Tensor[] read, str expression, int count) -> Tensor[]");
 
   // after(convolution(before(x)) + bias), one filter for each channel: weight is [channels, 1, height,
   // width].

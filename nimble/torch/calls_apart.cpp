@@ -34,9 +34,12 @@ Calls by_mask(Arguments arguments) {
   return calls;
 }
 
-bool changes_lists_in_place(const c10::OperatorHandle& op) {
-  const auto& name = op.operator_name().name;
-  return (name.starts_with("aten::_foreach_") || name.starts_with("aten::_fused_")) && name.ends_with('_');
+// What an operator on lists does in place, or would if it were called by its other name: it goes from element
+// to element, so that no tensor has to do with another.
+bool goes_over_lists(const c10::OperatorHandle& op) {
+  const auto& [name, overload] = op.operator_name();
+  if (!name.starts_with("aten::_foreach_") && !name.starts_with("aten::_fused_")) return false;
+  return name.ends_with('_') || c10::Dispatcher::singleton().findSchema({name + "_", overload}).has_value();
 }
 
 // Every list has this many elements, or none, and nothing else has to do with single elements: a tensor of
@@ -106,7 +109,7 @@ Calls by_stretch(Arguments arguments) {
 std::vector<torch::jit::Stack> calls_apart(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const auto arguments = torch::jit::last(stack, op.schema().arguments().size());
   if (has_mask(op)) return by_mask(arguments);
-  if (changes_lists_in_place(op)) return by_stretch(arguments);
+  if (goes_over_lists(op)) return by_stretch(arguments);
   return {};
 }
 

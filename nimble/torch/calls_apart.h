@@ -14,12 +14,12 @@ namespace nimble {
 // - A convolution's or layer norm's gradients for its input and for its weight: a mask tells which are
 // wanted.
 //   The layer before waits for the first only.
-// - What an optimizer does with lists of tensors in place: large models' lists are cut into stretches, and
-// each
-//   is updated as soon as its gradients are there.
+// - What an optimizer does with lists of tensors: large models' lists are cut into stretches, and each is
+//   updated as soon as its gradients are there.
 //
 // The arguments of the calls to make instead, in the order in which the operator itself works; none for a
-// call that is made as it is. Only on a GPU: elsewhere there is nothing to gain.
+// call that is made as it is. A list that they give is that of all calls, one behind the other; any other
+// result is given by one of them. Only on a GPU: elsewhere there is nothing to gain.
 std::vector<torch::jit::Stack> calls_apart(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
 }  // namespace nimble

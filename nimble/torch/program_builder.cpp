@@ -433,15 +433,27 @@ void ProgramBuilder::after(Call call, AllocationsOfCall& allocations, c10::Array
   program_.tasks.push_back(std::move(task));
 }
 
+namespace {
+
+// Adds what one of several calls gave to what all of them give.
+void join(c10::IValue& all, c10::IValue one) {
+  if (one.isTensorList() && all.isTensorList()) {
+    auto list = all.toTensorList();  // the same one
+    for (const at::Tensor& tensor : one.toTensorVector()) list.push_back(tensor);
+  } else if (one.isTensorList() || one.toTensor().defined()) {
+    all = std::move(one);
+  }
+}
+
+}  // namespace
+
 void ProgramBuilder::call(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string where) {
   const auto apart = calls_apart(op, *stack);
   if (apart.empty()) return call_once(op, stack, std::move(where));
   torch::jit::Stack results(op.schema().returns().size(), at::Tensor());  // undefined where nobody wants it
   for (torch::jit::Stack call : apart) {
     call_once(op, &call, where);
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      if (call[i].toTensor().defined()) results[i] = std::move(call[i]);
-    }
+    for (std::size_t i = 0; i < results.size(); ++i) join(results[i], std::move(call[i]));
   }
   torch::jit::drop(*stack, op.schema().arguments().size());
   stack->insert(stack->end(), std::make_move_iterator(results.begin()),

@@ -17,16 +17,11 @@ namespace {
 using Run = void (*)(void* const* pointers, unsigned blocks, unsigned threads);
 
 // The kernel's own text with the host's instructions, and a loop over all threads of all blocks.
-std::string host_program(const kernels::KernelSource& kernel, std::size_t pointers) {
+std::string host_program(const kernels::KernelSource& kernel, const std::string& arguments) {
   std::string text = kernel.text;
   const bool waits = text.find("__syncthreads") != text.npos || text.find("__shfl") != text.npos;
   text.replace(text.find(kernels::device::instructions), kernels::device::instructions.size(),
                std::string(waits ? "#define THREADS_WAIT\n" : "") + "#include \"" HOST_DEVICE "\"\n");
-  std::string arguments;
-  for (std::size_t i = 0; i < pointers; ++i) {
-    arguments += std::string(i ? ", " : "") + "Any{pointers[" + std::to_string(i) + "]}";
-  }
-  for (const std::int64_t number : kernel.numbers) arguments += ", " + std::to_string(number);
   return text + R"(
 struct Any {
   void* pointer;
@@ -66,9 +61,20 @@ Run compiled(const std::string& program, bool contract) {
 
 void run_on_host(const kernels::KernelSource& kernel, const std::vector<at::Tensor>& tensors) {
   std::vector<void*> pointers;
-  for (const at::Tensor& tensor : tensors) pointers.push_back(tensor.defined() ? tensor.data_ptr() : nullptr);
-  compiled(host_program(kernel, pointers.size()), kernel.contract)(pointers.data(), kernel.blocks,
-                                                                   kernel.threads);
+  std::string arguments;
+  for (const at::Tensor& tensor : tensors) {
+    if (!pointers.empty()) arguments += ", ";
+    arguments += "Any{pointers[" + std::to_string(pointers.size()) + "]}";
+    pointers.push_back(tensor.defined() ? tensor.data_ptr() : nullptr);
+  }
+  for (const std::int64_t number : kernel.numbers) arguments += ", " + std::to_string(number);
+  compiled(host_program(kernel, arguments), kernel.contract)(pointers.data(), kernel.blocks, kernel.threads);
+}
+
+void run_with_table_on_host(const kernels::KernelSource& kernel, std::span<const std::uint64_t> table) {
+  void* const pointers[] = {const_cast<std::uint64_t*>(table.data())};
+  const std::string argument = "*static_cast<const Table*>(pointers[0])";
+  compiled(host_program(kernel, argument), kernel.contract)(pointers, kernel.blocks, kernel.threads);
 }
 
 }  // namespace nimble::testing

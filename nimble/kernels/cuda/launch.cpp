@@ -134,16 +134,15 @@ class LoadingAhead {
 KernelCollector::KernelCollector() { collector = this; }
 KernelCollector::~KernelCollector() { collector = nullptr; }
 
-void launch(const KernelSource& kernel, std::span<void* const> pointers) {
-  if (kernel.blocks == 0) return;
-  if (collector) {
-    collector->kernels.push_back(kernel);
-    return;
-  }
-  if (pointers.back() == nullptr) return;
-  std::vector<void*> arguments;
-  for (void* const& pointer : pointers) arguments.push_back(const_cast<void**>(&pointer));
-  for (const std::int64_t& number : kernel.numbers) arguments.push_back(const_cast<std::int64_t*>(&number));
+namespace {
+
+bool was_collected(const KernelSource& kernel) {
+  if (collector) collector->kernels.push_back(kernel);
+  return collector != nullptr;
+}
+
+// `arguments` point to the arguments' values.
+void submit(const KernelSource& kernel, std::vector<void*> arguments) {
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -157,6 +156,21 @@ void launch(const KernelSource& kernel, std::span<void* const> pointers) {
   if (dependently) count_dependent_launch();
   C10_CUDA_CHECK(
       cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(loaded(kernel)), arguments.data()));
+}
+
+}  // namespace
+
+void launch(const KernelSource& kernel, std::span<void* const> pointers) {
+  if (kernel.blocks == 0 || was_collected(kernel) || pointers.back() == nullptr) return;
+  std::vector<void*> arguments;
+  for (void* const& pointer : pointers) arguments.push_back(const_cast<void**>(&pointer));
+  for (const std::int64_t& number : kernel.numbers) arguments.push_back(const_cast<std::int64_t*>(&number));
+  submit(kernel, std::move(arguments));
+}
+
+void launch_with_table(const KernelSource& kernel, std::span<const std::uint64_t> table) {
+  if (was_collected(kernel) || table.empty()) return;
+  submit(kernel, {const_cast<std::uint64_t*>(table.data())});
 }
 
 Compiling load_ahead(std::span<const KernelSource> kernels) {

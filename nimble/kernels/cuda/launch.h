@@ -15,6 +15,9 @@ namespace nimble::kernels {
 // A kernel must have run once before a capture meets it.
 void launch(const KernelSource& kernel, std::span<void* const> pointers);
 
+// The same for a kernel whose one argument is a table, by value; without one, nothing is done.
+void launch_with_table(const KernelSource& kernel, std::span<const std::uint64_t> table);
+
 // The address of a tensor's elements, as an argument; none where it has no memory.
 inline void* address_of(const at::Tensor& tensor) {
   return tensor.is_meta() ? nullptr : const_cast<void*>(tensor.const_data_ptr());

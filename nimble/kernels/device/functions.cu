@@ -174,6 +174,26 @@ __device__ inline F addcdiv(F a, F b, F c, F value) {
   return multiply_add(value, b / c, a);
 }
 
+// As ATen's kernels for lists of tensors have them.
+template <class F>
+__device__ inline F plus(F a, F b) {
+  return a + b;
+}
+template <class F>
+__device__ inline F minus(F a, F b) {
+  return a - b;
+}
+// Of two zeros the second, whatever their signs.
+template <class F>
+__device__ inline F larger_or_second(F a, F b) {
+  return is_nan(a) || a > b ? a : b;
+}
+template <class F>
+__device__ inline F lerp(F from, F to, F weight) {
+  return ::fabs(weight) < F(0.5) ? multiply_add(weight, to - from, from)
+                                 : multiply_add(-(to - from), F(1) - weight, to);
+}
+
 template <class F>
 __device__ inline bool eq(F a, F b) {
   return a == b;

@@ -10,6 +10,7 @@ extern const Rewrite kChannelsLast;
 extern const Rewrite kCommonSubexpressions;
 extern const Rewrite kFoldBatchNorm;
 extern const Rewrite kFuseConvolution;
+extern const Rewrite kFuseForeach;
 extern const Rewrite kFusePointwise;
 extern const Rewrite kFuseRows;
 extern const Rewrite kLinearActivation;

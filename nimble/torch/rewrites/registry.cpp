@@ -46,7 +46,7 @@ std::span<const Rewrite* const> all_rewrites() {
       &kOutOfPlace,   &kCommonSubexpressions, &kNormThroughCat,       &kFoldBatchNorm, &kReluThroughCat,
       &kChannelsLast, &kFuseConvolution,      &kSeparableConvolution, &kPooling,       &kOpenAttention,
       &kMergeLinears, &kMatrixLinear,         &kLinearActivation,     &kFuseRows,      &kFusePointwise,
-      &kCatByAddress, &kMkldnnConvolution,    &kMkldnnLinear,         &kWeightsOnce,
+      &kFuseForeach,  &kCatByAddress,         &kMkldnnConvolution,    &kMkldnnLinear,  &kWeightsOnce,
   };
   return kAll;
 }

@@ -57,7 +57,9 @@ def test_a_step_of_training_on_the_cpu_is_not_rewritten():
     assert "rewrit" not in compiled.explain()
 
 
-@pytest.mark.parametrize("rewrites", ["default", ["fuse_pointwise"], ["out_of_place"]], ids=str)
+@pytest.mark.parametrize(
+    "rewrites", ["default", ["fuse_pointwise"], ["fuse_foreach"], ["out_of_place"]], ids=str
+)
 def test_thirty_steps_of_a_compiled_module_keep_eagers_bits(rewrites):
     def story(compiler):
         model = Residual()

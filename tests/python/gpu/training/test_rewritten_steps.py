@@ -12,8 +12,9 @@ import torch
 import torchvision
 from torch import Tensor, nn
 from torch.nn import functional as F
+from training.optimizers import OPTIMIZERS
 from training.steps import Training, assert_same_story, assert_same_trace, plain, train
-from training.workbench import gradients, momentum, ordinary_loop, step_of, weights
+from training.workbench import gradients, momentum, ordinary_loop, step_of, step_without_labels, weights
 
 import nimble
 
@@ -86,9 +87,9 @@ def make(name: str, precision: torch.dtype, memory_format: torch.memory_format) 
     return Training(step, batch, {"model": model, "optimizer": optimizer})
 
 
-def fired(compiled: Any) -> int:
-    """How often fuse_pointwise did something, in all parts."""
-    return sum(int(times) for times in re.findall(r"fuse_pointwise: (\d+) times", compiled.explain()))
+def fired(compiled: Any, rewrite: str = "fuse_pointwise") -> int:
+    """How often a rewrite did something, in all parts."""
+    return sum(int(times) for times in re.findall(rf"{rewrite}: (\d+) times", compiled.explain()))
 
 
 @pytest.mark.parametrize("tune", [0, 0.05], ids=["unmeasured", "measured"])
@@ -139,3 +140,62 @@ def test_an_optimizer_on_the_host_between_two_parts():
     (compiled,) = assert_same_story(story, replays=STEPS - 5).made
     assert "on the host" in compiled.explain()
     assert fired(compiled) >= 12, compiled.explain()
+
+
+# By optimizer: how many kernels are left of its calls, at least.
+KERNELS = {
+    "momentum_foreach": 1,
+    "nesterov_foreach": 1,
+    "decay_foreach": 1,
+    "adam_foreach_capturable": 3,  # the update, and two corrections that depend on the count
+    "adamw_foreach_capturable": 3,
+    "rmsprop_foreach_capturable": 1,
+}
+
+
+def with_optimizer(name: str, dtype: torch.dtype = torch.float32, width: int = 64) -> Training:
+    model = nn.Sequential(nn.Conv2d(3, width, 3), nn.BatchNorm2d(width), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+    model = nn.Sequential(model, nn.Flatten(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, CLASSES))
+    model = model.cuda().to(dtype)
+    optimizer = OPTIMIZERS[name].make(model.parameters())
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x.to(dtype)), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return Training(step, batch, {"model": model, "optimizer": optimizer})
+
+
+@pytest.mark.parametrize("tune", [0, 0.05], ids=["unmeasured", "measured"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", KERNELS)
+def test_an_optimizers_calls_become_few_kernels_with_eagers_bits(name, dtype, tune):
+    build = partial(with_optimizer, name, dtype)
+    expected = train(build, plain, STEPS)
+    actual = train(build, partial(nimble.compile, rewrites="default", tune=tune), STEPS)
+    assert_same_trace(actual, expected)
+    explained = actual.step.explain()
+    assert actual.step.stats["replays"] >= STEPS - 4, explained
+    assert "dropped" not in explained
+    if tune == 0 and dtype == torch.float32:
+        assert fired(actual.step, "fuse_foreach") >= KERNELS[name], explained
+
+
+@pytest.mark.parametrize("name", ["decay_foreach", "adam_foreach_capturable"])
+def test_each_stretch_of_a_large_model_is_one_kernel(name):
+    """Three layers of 64 MiB, which are updated as soon as their gradients are there."""
+    data = [torch.randn(8, 4096, device="cuda") for _ in range(STEPS)]
+
+    def story(compiler):
+        torch.manual_seed(1)
+        model = nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(3))).cuda()
+        optimizer = OPTIMIZERS[name].make(model.parameters())
+        step = step_without_labels(model, optimizer)
+        run = step if compiler is plain else compiler(step, rewrites="default", tune=0)
+        return [run(x) for x in data], weights(model), optimizer.state_dict()
+
+    (compiled,) = assert_same_story(story, replays=STEPS - 4).made
+    assert fired(compiled, "fuse_foreach") >= 3, compiled.explain()

@@ -126,6 +126,7 @@ class TestStreams:
         ("optimizer_of", "update"),
         [
             (lambda weights: SGD(weights, lr=0.01, momentum=0.9), "_foreach_add_"),
+            (lambda weights: SGD(weights, lr=0.01, momentum=0.9, weight_decay=0.1), "_foreach_add"),
             (lambda weights: SGD(weights, lr=0.01, momentum=0.9, fused=True), "_fused_sgd_"),
             (lambda weights: Adam(weights, lr=0.01, capturable=True), "_foreach_addcdiv_"),
             (
@@ -133,7 +134,7 @@ class TestStreams:
                 "_fused_adam_",
             ),
         ],
-        ids=["SGD", "fused SGD", "Adam", "fused Adam"],
+        ids=["SGD", "SGD with decay", "fused SGD", "Adam", "fused Adam"],
     )
     def test_weights_are_updated_as_soon_as_their_gradients_are_there(self, optimizer_of, update):
         """Three layers of 64 MiB: the optimizer's lists are cut into stretches, the last layer's first to be done."""
