@@ -12,8 +12,6 @@
 // that are made up, and taken only if no bit differs.
 
 #include <algorithm>
-#include <map>
-#include <set>
 
 #include "nimble/kernels/expression.h"
 #include "nimble/torch/operator_facts.h"
@@ -150,6 +148,7 @@ Rewritten apply(Program program, const RewriteContext& context) {
   Rewritten result{.program = {}};
   for (const ForeachGroup& group : foreach_groups(program)) {
     const Fused fused = Fusion(group, uses).run();
+    if (fused.expression.results.empty()) continue;  // nobody ever looks at it
     const auto count = static_cast<std::int64_t>(group.calls[0].result.size());
     const std::vector<Operand> arguments = {flat(fused.written), flat(fused.read),
                                             c10::IValue(to_string(fused.expression)), c10::IValue(count)};

@@ -368,6 +368,13 @@ TEST_F(FuseForeach, NotSeveralNumbersOfTheHost) {
   });
 }
 
+TEST_F(FuseForeach, NotWhatNobodyEverLooksAt) {
+  expect_unchanged([this] {
+    const Tensors sums = at::_foreach_add(p_, g_, 1);
+    at::_foreach_mul_(sums, 0.5);
+  });
+}
+
 TEST_F(FuseForeach, NotFunctionsWithoutAKernel) {
   expect_unchanged([this] {
     at::_foreach_exp_(m_);
