@@ -95,7 +95,7 @@ const std::unordered_map<std::string_view, Emission>& emissions() {
       {"_foreach_mul.List", {"mul", {0, 1}}},
       {"_foreach_mul.Scalar", {"mul", {0, 1}}},
       {"_foreach_div.List", {"div", {0, 1}}},
-      {"_foreach_div.Scalar", {"div", {0, 1}}},
+      {"_foreach_div.Scalar", {"div_by_number", {0, 1}}},
       {"_foreach_maximum.List", {"larger_or_second", {0, 1}}},
       {"_foreach_lerp.Scalar", {"lerp", {0, 1, 2}}},
       {"_foreach_addcmul.Scalar", {"addcmul", {0, 1, 2, 3}}},

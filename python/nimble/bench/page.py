@@ -27,6 +27,7 @@ KINDS = {
     "host-time": table.host_time,
     "means": table.means,
     "exhibits": exhibits.page,
+    "ablations": exhibits.ablations,
 }
 
 

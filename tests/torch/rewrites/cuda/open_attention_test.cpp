@@ -53,6 +53,17 @@ TEST_F(OpenAttention, NotToOthersNorWithAMaskNorWhereWeightsAreWanted) {
   }
 }
 
+TEST_F(OpenAttention, NotInHalfPrecision) {
+  const auto half = [](const at::Tensor& tensor) { return tensor.to(at::kBFloat16); };
+  const at::Tensor weight = half(weight_), bias = half(bias_), last_weight = half(last_weight_),
+                   last_bias = half(last_bias_);
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {std::get<0>(at::_native_multi_head_attention(in[0], in[0], in[0], kWidth, kHeads, weight, bias,
+                                                         last_weight, last_bias, {}, false))};
+  };
+  EXPECT_TRUE(forced(function, {half(inputs_[0])}, kOpenAttention).sites.empty());
+}
+
 TEST_F(OpenAttention, NotWhereSentencesLieWordByWord) {
   const Function function = [&](const Tensors& in) -> Tensors {
     const at::Tensor turned = in[0].transpose(0, 1);
