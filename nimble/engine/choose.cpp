@@ -81,7 +81,7 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
     std::vector<Schedule> schedules;
     for (const StreamLimit limit : std::span(limits).subspan(1)) {
       Schedule schedule = maker.plan(limit);
-      if (schedule.streams.size() > kMostStreams) {
+      if (program->device().is_cuda() && schedule.streams.size() > kMostStreams) {
         choice.tried.push_back(
             {schedule.streams.size(), 0, 0, "too many for the memory that CUDA would keep"});
         continue;

@@ -19,7 +19,8 @@ struct Emission {
     kArithmetic,  // that of its result, widened: rounded once, at the end
     kMemory,      // that of its result as it lies in memory: every operation rounds, numbers are rounded too
     kOperands,    // the common type of what it compares, to which numbers are rounded
-  } in = In::kArithmetic;  // the type that it is computed in
+  } in = In::kArithmetic;      // the type that it is computed in
+  bool by_reciprocal = false;  // of its number, which the host takes in double precision
 };
 
 const std::unordered_map<std::string_view, Emission>& emissions() {
@@ -95,7 +96,7 @@ const std::unordered_map<std::string_view, Emission>& emissions() {
       {"_foreach_mul.List", {"mul", {0, 1}}},
       {"_foreach_mul.Scalar", {"mul", {0, 1}}},
       {"_foreach_div.List", {"div", {0, 1}}},
-      {"_foreach_div.Scalar", {"div_by_number", {0, 1}}},
+      {"_foreach_div.Scalar", {"mul", {0, 1}, kArithmetic, true}},
       {"_foreach_maximum.List", {"larger_or_second", {0, 1}}},
       {"_foreach_lerp.Scalar", {"lerp", {0, 1, 2}}},
       {"_foreach_addcmul.Scalar", {"addcmul", {0, 1, 2, 3}}},
@@ -230,7 +231,9 @@ std::string ElementSource::step(std::size_t s) const {
       const bool as_is = given == compute || (selects && given == c10::kBool);
       arguments += as_is ? name(*value) : "as<" + computed + ">(" + name(*value) + ")";
     } else {
-      const std::string text = literal(std::get<c10::IValue>(step.arguments[argument]), wide);
+      c10::IValue number = std::get<c10::IValue>(step.arguments[argument]);
+      if (emission.by_reciprocal) number = 1 / number.toScalar().toDouble();
+      const std::string text = literal(number, wide);
       arguments += emission.in == Emission::In::kArithmetic ? text : "as<" + computed + ">(" + text + ")";
     }
   }

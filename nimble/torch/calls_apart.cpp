@@ -94,7 +94,8 @@ Calls by_stretch(Arguments arguments) {
   Calls calls;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     before += tensors[i].toTensor().nbytes();
-    if (before < (calls.size() + 1) * all / count) continue;
+    const bool is_last_call = calls.size() + 1 == count;  // which takes empty tensors at the end, too
+    if (i + 1 < tensors.size() && (is_last_call || before < (calls.size() + 1) * all / count)) continue;
     calls.emplace_back(arguments.begin(), arguments.end());
     for (c10::IValue& argument : calls.back()) {
       if (argument.isList()) argument = stretch_of(argument, begin, i + 1);

@@ -76,6 +76,7 @@ class GraphExecutable final : public Executable {
     return clock_time(program_, inputs);
   }
   Nanoseconds measure_launch(std::span<const at::Tensor> inputs) override {
+    const c10::cuda::CUDAGuard on_device(program_.device());
     const Tensors written_again_and_again = replay(inputs);
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(program_.device().index());
     const DeviceProgram::Use use(program_, stream);

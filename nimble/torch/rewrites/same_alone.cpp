@@ -12,7 +12,7 @@
 namespace nimble {
 namespace {
 
-// Numbers of all magnitudes, without a draw from anybody's generator.
+// Numbers up to one, small ones among them, without a draw from anybody's generator.
 at::Tensor made_up(const TensorRef& ref, c10::Device device, bool positive) {
   const at::Tensor tensor =
       at::empty_strided(ref.sizes, ref.strides, at::TensorOptions(device).dtype(ref.dtype));
@@ -24,7 +24,7 @@ at::Tensor made_up(const TensorRef& ref, c10::Device device, bool positive) {
                                  .sin_()
                                  .pow_(3)
                                  .view(at::IntArrayRef(ref.sizes));
-  return tensor.copy_(positive ? numbers.abs() : numbers);
+  return tensor.copy_(positive ? numbers.abs_() : numbers);
 }
 
 // The tensors that tasks look at, by what refs say.

@@ -58,7 +58,9 @@ std::string function_of_foreach(const c10::OperatorName& op, bool in_place) {
   if (!op.name.starts_with("aten::_foreach_")) return "";
   std::string name = op.name.substr(kNamespace.size());
   if (in_place) name.pop_back();
-  // One number is one number, whichever way it comes.
+  // One number is one number, whichever way it comes. But a list of them divides, where one alone is
+  // multiplied by.
+  if (name == "_foreach_div" && op.overload_name == "ScalarList") return "";
   const std::string overload = op.overload_name == "ScalarList" ? "Scalar"
                                : op.overload_name == "Tensor"   ? "List"
                                                                 : op.overload_name;

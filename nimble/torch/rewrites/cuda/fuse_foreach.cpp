@@ -9,7 +9,8 @@
 //
 // Each step computes as ATen's kernel for lists does. Whether that rounds a product before a sum is the
 // choice of the compiler that made it, so each kernel is tried beside the calls that it replaces, on numbers
-// that are made up, and taken only if no bit differs.
+// that are made up, and taken only if no bit differs. Of lists that are too short for that, calls are taken
+// which leave no such choice.
 
 #include <algorithm>
 
@@ -127,6 +128,24 @@ class Fusion {
   std::vector<RefList> inputs_;
 };
 
+// Whatever compiler made its kernel.
+bool rounds_once(const ForeachCall& call) {
+  static const std::set<std::string_view> kTwice = {"_foreach_div.Scalar", "_foreach_lerp.Scalar",
+                                                    "_foreach_addcmul.Scalar", "_foreach_addcdiv.Scalar"};
+  const bool scales = call.function == "_foreach_add.List" || call.function == "_foreach_sub.List";
+  if (scales) return std::get<c10::IValue>(call.arguments.at(2)).toScalar().toDouble() == 1;
+  return !kTwice.contains(call.function);
+}
+
+// Where a product is rounded before a sum and should not be, or the other way round, one in three results
+// differs.
+bool trial_can_tell(const ForeachGroup& group) {
+  constexpr std::int64_t kEnough = 4096;
+  std::int64_t numbers = 0;
+  for (const TensorRef& ref : group.calls[0].result) numbers += ref.numel();
+  return numbers >= kEnough || std::ranges::all_of(group.calls, rounds_once);
+}
+
 TensorRefList flat(const std::vector<RefList>& lists) {
   TensorRefList all;
   for (const RefList& list : lists) all.refs.insert(all.refs.end(), list.begin(), list.end());
@@ -147,6 +166,7 @@ Rewritten apply(Program program, const RewriteContext& context) {
   Edit edit(program);
   Rewritten result{.program = {}};
   for (const ForeachGroup& group : foreach_groups(program)) {
+    if (!trial_can_tell(group)) continue;
     const Fused fused = Fusion(group, uses).run();
     if (fused.expression.results.empty()) continue;  // nobody ever looks at it
     const auto count = static_cast<std::int64_t>(group.calls[0].result.size());

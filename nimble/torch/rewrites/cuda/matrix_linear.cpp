@@ -140,7 +140,8 @@ class Multiply {
                                    .padding = {0, 0},
                                    .dilation = {1, 1},
                                    .groups = 1};
-    auto ways = matrix_ways({product, {}, site.after}, !at::globalContext().allowTF32CuBLAS());
+    const bool precise = context_.precise || !at::globalContext().allowTF32CuBLAS();
+    auto ways = matrix_ways({product, {}, site.after}, precise);
     if (!context_.chooses()) ways.resize(1);
     return ways;
   }
@@ -148,7 +149,7 @@ class Multiply {
   // cuBLASLt's product with a relu, which `linear_activation` would make of it.
   std::optional<Task> by_another_library(const Site& site) const {
     static const auto op = find_operator("aten::_addmm_activation");
-    if (site.after != "relu" || !site.layer.bias) return {};
+    if (site.after != "relu" || !site.layer.bias || uses_.only_reader(site.first) != site.last) return {};
     std::vector<Operand> arguments = program_.task(site.first).arguments;
     arguments.emplace_back(c10::IValue(false));
     return edit_.make_task(site.last, op, std::move(arguments), {site.layer.result});

@@ -40,25 +40,29 @@ struct SelfAttention {
 };
 
 std::optional<SelfAttention> self_attention(const Task& task, const Uses& uses) {
+  using namespace argument;
   if (!is_call_of(task, "aten::_native_multi_head_attention")) return {};
-  const auto* mask = std::get_if<c10::IValue>(&task.arguments[argument::kMask]);
-  if (!mask || !mask->isNone() || value_argument(task, argument::kNeedsWeights).toBool()) return {};
+  const auto* mask = std::get_if<c10::IValue>(&task.arguments[kMask]);
+  if (!mask || !mask->isNone() || value_argument(task, kNeedsWeights).toBool()) return {};
+  for (const Argument n : {kQuery, kKey, kValue, kWeight, kBias, kLastWeight, kLastBias}) {
+    if (!tensor_argument(task, n)) return {};
+  }
   const auto tensor = [&](std::size_t n) { return *tensor_argument(task, n); };
-  const TensorRef x = tensor(argument::kQuery);
+  const TensorRef x = tensor(kQuery);
   SelfAttention found{.x = x,
-                      .weight = tensor(argument::kWeight),
-                      .bias = tensor(argument::kBias),
-                      .last_weight = tensor(argument::kLastWeight),
-                      .last_bias = tensor(argument::kLastBias),
+                      .weight = tensor(kWeight),
+                      .bias = tensor(kBias),
+                      .last_weight = tensor(kLastWeight),
+                      .last_bias = tensor(kLastBias),
                       .result = first_result(task),
                       .sentences = x.sizes[0],
                       .words = x.sizes[1],
                       .width = x.sizes[2],
-                      .heads = value_argument(task, argument::kHeads).toInt()};
-  const bool to_itself = tensor(argument::kKey) == x && tensor(argument::kValue) == x;
-  const bool plain = x.dtype == at::kFloat && is_contiguous(x) && is_contiguous(found.result) &&
-                     is_contiguous(found.weight) && is_contiguous(found.last_weight) &&
-                     uses.never_rewritten(x) && x.numel() > 0;
+                      .heads = value_argument(task, kHeads).toInt()};
+  const bool to_itself = tensor(kKey) == x && tensor(kValue) == x;
+  const bool plain = x.dtype == at::kFloat && may_use_tensor_cores(x.dtype) && is_contiguous(x) &&
+                     is_contiguous(found.result) && is_contiguous(found.weight) &&
+                     is_contiguous(found.last_weight) && uses.never_rewritten(x) && x.numel() > 0;
   return to_itself && plain ? std::optional(std::move(found)) : std::nullopt;
 }
 

@@ -42,6 +42,7 @@ CALLS = {
     "_foreach_sub.Scalar(x0, 0.1)": lambda x, y, z: torch._foreach_sub(x, 0.1),
     "_foreach_mul.Scalar(x0, 0.1)": lambda x, y, z: torch._foreach_mul(x, 0.1),
     "_foreach_div.Scalar(x0, 0.7)": lambda x, y, z: torch._foreach_div(x, 0.7),
+    "_foreach_div.Scalar(x0, 0.001)": lambda x, y, z: torch._foreach_div(x, 0.001),
     "_foreach_add.List(x0, x1, 1)": lambda x, y, z: torch._foreach_add(x, y),
     "_foreach_add.List(x0, x1, 0.3)": lambda x, y, z: torch._foreach_add(x, y, alpha=0.3),
     "_foreach_add.List(x0, x1, -0.1)": lambda x, y, z: torch._foreach_add(x, y, alpha=-0.1),

@@ -36,9 +36,10 @@ void replay(const Program& program, const Tensors& inputs, std::size_t streams =
   executable->replay(inputs);
 }
 
-// Lists of two tensors, as an optimizer has them: parameters p, gradients g, and its state.
+// Lists of two tensors, as an optimizer has them: parameters p, gradients g, and its state. So many numbers
+// that a trial tells how they are rounded.
 Tensors list(bool positive = false) {
-  Tensors tensors = {torch::randn({3, 5}), torch::randn({4})};
+  Tensors tensors = {torch::randn({70, 60}), torch::randn({4})};
   for (at::Tensor& tensor : tensors) tensor = positive ? tensor.abs() : tensor;
   return tensors;
 }
@@ -148,8 +149,8 @@ return
 )");
 }
 
-// Adam with capturable=True. Powers stay; the counts, numbers on the device, have kernels of their own.
-TEST_F(FuseForeach, AdamBecomesOneKernelAndOneForEachCorrection) {
+// Adam with capturable=True. Powers stay, and so does a division of so few numbers.
+TEST_F(FuseForeach, AdamBecomesOneKernelAndOneForItsSecondCorrection) {
   const auto adam = [this] {
     at::_foreach_add_(c_, 1);
     at::_foreach_lerp_(m_, g_, 0.1);
@@ -172,7 +173,9 @@ TEST_F(FuseForeach, AdamBecomesOneKernelAndOneForEachCorrection) {
  = _foreach_add_(extern0, extern1)
 %0, %1 = _foreach_pow(extern0, extern1)
 %2, %3 = _foreach_pow(extern0, extern1)
- = nimble::foreach_pointwise(%0, %1)
+ = _foreach_sub_(%0, %1)
+ = _foreach_div_(%0, %1)
+ = _foreach_reciprocal_(%0, %1)
  = nimble::foreach_pointwise(%2, %3)
  = nimble::foreach_pointwise(extern2, extern3, extern4, extern5, extern6, extern7, extern8, extern9, %2, %3, %0, %1)
 return
@@ -245,12 +248,12 @@ TEST_F(FuseForeach, ListsThatAreReturnedAreMadeByTheSameKernel) {
     const Tensors halves = at::_foreach_mul(in, 0.5);
     return at::_foreach_add(halves, in, 2);
   };
-  const Forced fused = forced(function, {torch::randn({3, 5}), torch::randn({4})}, kFuseForeach);
+  const Forced fused = forced(function, {torch::randn({70, 60}), torch::randn({4})}, kFuseForeach);
   EXPECT_EQ(drawn(fused.program), R"(
 %0, %1 = nimble::foreach_pointwise(input0, input1)
 return %0 %1
 )");
-  expect_same(fused.program, function, {torch::randn({3, 5}), torch::randn({4})}, 0);
+  expect_same(fused.program, function, {torch::randn({70, 60}), torch::randn({4})}, 0);
 }
 
 TEST_F(FuseForeach, EveryFloatingType) {
@@ -430,6 +433,20 @@ TEST_F(FuseForeach, ASlowerKernelIsNotTaken) {
     return tasks.size() == 1 ? 10 : 5;
   };
   EXPECT_TRUE(kFuseForeach.apply(program, {.trains = true, .measure = measure}).sites.empty());
+}
+
+// Whether a product was rounded before a sum shows in one of three numbers.
+TEST_F(FuseForeach, NotWhatATrialOfSoFewNumbersCannotTell) {
+  const Tensors a = {torch::randn({4})}, b = {torch::randn({4})};
+  expect_unchanged([&] {
+    at::_foreach_mul_(a, 0.9);
+    at::_foreach_add_(a, b, 0.3);
+  });
+  const Program round_once = recorded([&] {
+    at::_foreach_mul_(a, 0.9);
+    at::_foreach_add_(a, b, 1);
+  });
+  EXPECT_EQ(kernels_in(trained(round_once, {}).program), 1u);
 }
 
 // What decides whether a kernel is taken.

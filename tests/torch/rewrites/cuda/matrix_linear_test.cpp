@@ -1,3 +1,5 @@
+#include <map>
+
 #include "../random_linears.h"
 #include "forced.h"
 
@@ -126,6 +128,34 @@ TEST_F(MatrixLinear, NotInHalfPrecisionUnmeasured) {
   const at::Tensor weight = weight_.to(at::kBFloat16);
   const Function function = [&](const Tensors& in) -> Tensors { return {at::linear(in[0], weight)}; };
   EXPECT_TRUE(forced(function, {inputs_[0].to(at::kBFloat16)}, kMatrixLinear).sites.empty());
+}
+
+// How long tasks take, by operator; the sum of several.
+RewriteContext measured(std::map<std::string, Nanoseconds> times) {
+  RewriteContext context;
+  context.measure = [times = std::move(times)](std::span<const Buffer>, std::span<const Task> tasks) {
+    Nanoseconds all = 0;
+    for (const Task& task : tasks) all += times.at(task.op.operator_name().name);
+    return all;
+  };
+  return context;
+}
+
+TEST_F(MatrixLinear, LeavesWhatMeasuresFaster) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {at::linear(in[0], weight_, bias_).relu()};
+  };
+  const auto fired = [&](const Tensors& inputs, Nanoseconds ours, Nanoseconds fused) {
+    const RewriteContext context = measured({{"nimble::matrix_convolution", ours},
+                                             {"aten::addmm", 600},
+                                             {"aten::relu", 400},
+                                             {"aten::_addmm_activation", fused}});
+    return forced(function, inputs, kMatrixLinear, {}, context).sites.size();
+  };
+  EXPECT_EQ(fired(inputs_, 800, 900), 1u);
+  EXPECT_EQ(fired(inputs_, 1200, 1100), 0u);
+  EXPECT_EQ(fired(inputs_, 800, 500), 0u) << "left to linear_activation";
+  EXPECT_EQ(fired({torch::randn({2, 3, 6})}, 800, 500), 1u) << "which does nothing with sentences";
 }
 
 TEST_F(MatrixLinear, RandomProgramsGiveWhatEagerGives) {

@@ -53,6 +53,18 @@ TEST_F(OpenAttention, NotToOthersNorWithAMaskNorWhereWeightsAreWanted) {
   }
 }
 
+TEST_F(OpenAttention, NotWithoutALastBiasNorWhereTensorCoresAreForbidden) {
+  const Function unbiased = [&](const Tensors& in) -> Tensors {
+    return {std::get<0>(at::_native_multi_head_attention(in[0], in[0], in[0], kWidth, kHeads, weight_, bias_,
+                                                         last_weight_, at::Tensor(), {}, false))};
+  };
+  EXPECT_TRUE(forced(unbiased, inputs_, kOpenAttention).sites.empty());
+  at::globalContext().setAllowTF32CuDNN(false);
+  const Function plain = [&](const Tensors& in) -> Tensors { return {attention(in[0], in[0])}; };
+  EXPECT_TRUE(forced(plain, inputs_, kOpenAttention).sites.empty());
+  at::globalContext().setAllowTF32CuDNN(true);
+}
+
 TEST_F(OpenAttention, NotInHalfPrecision) {
   const auto half = [](const at::Tensor& tensor) { return tensor.to(at::kBFloat16); };
   const at::Tensor weight = half(weight_), bias = half(bias_), last_weight = half(last_weight_),
