@@ -61,6 +61,10 @@ std::vector<std::int64_t> DrawSequence::starts() const {
   return starts;
 }
 
+bool DrawSequence::is_empty() const {
+  return std::ranges::all_of(draws_, [](const OneDraw& draw) { return draw.amount == 0; });
+}
+
 GraphGenerators::GraphGenerators(const Program& program) {
   const c10::InferenceMode ordinary(false);  // later replays write to these tensors in any mode
   for (const Draw& end : program.generators) {
@@ -104,11 +108,13 @@ void GraphGenerators::finish() {
   for (Source& source : sources_) {
     source.starts = at::tensor(source.sequence.starts(), at::kLong).to(source.positions.device());
     source.drawn_together = static_cast<std::uint64_t>(source.sequence.end());
+    source.is_drawn_from = !source.sequence.is_empty();
   }
 }
 
 void GraphGenerators::advance() {
   for (Source& source : sources_) {
+    if (!source.is_drawn_from) continue;
     std::uint64_t seed, position;
     {
       const std::lock_guard lock(source.generator.mutex());

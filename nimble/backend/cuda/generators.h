@@ -24,6 +24,8 @@ class DrawSequence {
 
   std::vector<std::int64_t> starts() const;  // by draw
   std::int64_t end() const { return positions()[end_]; }
+  // Some operators could draw and do not, as attention that drops nothing.
+  bool is_empty() const;
 
  private:
   std::vector<std::int64_t> positions() const;
@@ -78,6 +80,7 @@ class GraphGenerators {
     at::Tensor seed, positions;        // what the graph's kernels read
     at::Tensor starts = {};            // by draw
     std::uint64_t drawn_together = 0;  // by one launch
+    bool is_drawn_from = true;         // else nobody reads seed and positions, and nothing moves
   };
   std::vector<Source> sources_;
 };
