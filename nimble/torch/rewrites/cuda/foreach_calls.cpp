@@ -36,10 +36,6 @@ std::optional<c10::IValue> only_number(const c10::IValue& list) {
   return numbers[0];
 }
 
-bool are_alike(const TensorRef& a, const TensorRef& b) {
-  return a.sizes == b.sizes && a.strides == b.strides && a.dtype == b.dtype;
-}
-
 // Whether a kernel can go over `list` beside `model`, or read a number of it for each tensor there.
 bool fits(const Program& program, const RefList& list, const RefList& model) {
   if (list.size() != model.size()) return false;
@@ -48,7 +44,7 @@ bool fits(const Program& program, const RefList& list, const RefList& model) {
     return is_floating(ref.dtype) && ref.dtype == list[0].dtype && !ref.conjugate && !ref.negative &&
            program.buffer(ref.buffer).device == device && without_memory(ref).is_non_overlapping_and_dense();
   });
-  return is_plain && (std::ranges::equal(list, model, are_alike) ||
+  return is_plain && (are_alike(list, model) ||
                       std::ranges::all_of(list, [](const TensorRef& ref) { return ref.sizes.empty(); }));
 }
 
@@ -78,6 +74,12 @@ bool has_kernel(const ForeachCall& call) {
 
 }  // namespace
 
+bool are_alike(const RefList& a, const RefList& b) {
+  return std::ranges::equal(a, b, [](const TensorRef& x, const TensorRef& y) {
+    return x.sizes == y.sizes && x.strides == y.strides && x.dtype == y.dtype;
+  });
+}
+
 std::optional<ForeachCall> foreach_call(const Program& program, const Task& task) {
   const c10::OperatorName& name = task.op.operator_name();
   ForeachCall call{.in_place = name.name.ends_with('_')};
@@ -104,7 +106,7 @@ std::optional<ForeachCall> foreach_call(const Program& program, const Task& task
     call.result = *first;
   } else {
     const auto made = task.results.size() == 1 ? list_of(task.results[0]) : std::nullopt;
-    if (!made || !std::ranges::equal(*made, *first, are_alike)) return {};
+    if (!made || !are_alike(*made, *first)) return {};
     call.result = *made;
   }
   const auto lists = lists_of(call);

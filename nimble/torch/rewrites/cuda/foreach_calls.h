@@ -11,6 +11,8 @@ namespace nimble {
 
 // Tensors that a foreach operator works on side by side.
 using RefList = std::vector<TensorRef>;
+// Of the same types, laid out in the same way.
+bool are_alike(const RefList& a, const RefList& b);
 
 // A task that calls one of ATen's foreach operators, as a step of an expression whose values are lists.
 struct ForeachCall {

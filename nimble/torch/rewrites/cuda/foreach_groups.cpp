@@ -26,12 +26,6 @@ bool overlap(const Refs& some, const RefsByBuffer& others) {
   });
 }
 
-bool are_alike(const RefList& a, const RefList& b) {
-  return std::ranges::equal(a, b, [](const TensorRef& x, const TensorRef& y) {
-    return x.sizes == y.sizes && x.strides == y.strides && x.dtype == y.dtype;
-  });
-}
-
 // Whether two calls work on a list that is the same. Numbers that both read do not count.
 bool share_a_list(const ForeachCall& a, const ForeachCall& b) {
   if (!are_alike(a.result, b.result)) return false;
