@@ -27,6 +27,11 @@ UNINITIALISED = {
 }
 
 
+# Asked of eager only where a replay's answer is another one: a 3-d transposed convolution gives its usual bits 96 times
+# of 100, so a few runs show nothing.
+EAGER_RUNS = 200
+
+
 @dataclass
 class Outcome:
     """What came of an operator's samples. Wrong must stay empty."""
@@ -99,7 +104,7 @@ def try_sample(operator: Operator, sample: Sample, outcome: Outcome) -> None:
             actual, expected = forget_values(actual), forget_values(expected)
         assert fast.stats["replays"] == replays + 1, "the call was not a replay"
         if not is_same(actual, expected) and eager_varies(operator, before):
-            assert_within_spread(actual[0], lambda: run(operator.function, copied(before))[0])
+            assert_within_spread(actual[0], lambda: run(operator.function, copied(before))[0], EAGER_RUNS)
         else:
             assert_same(actual, expected)
     except (AssertionError, nimble.Error) as error:
@@ -119,7 +124,7 @@ def eager_varies(operator: Operator, call: Call) -> bool:
     """On the GPU some kernels add in any order; on the CPU none does."""
     if operator.device == "cpu" or operator.info.name in UNINITIALISED:
         return False
-    return varies(lambda: run(operator.function, copied(call))[0])
+    return varies(lambda: run(operator.function, copied(call))[0], EAGER_RUNS)
 
 
 def copied(call: Call) -> Call:

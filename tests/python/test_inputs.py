@@ -223,8 +223,28 @@ class TestStructures:
         assert_same(replay(fast, x, scale=scale), function(x, scale=scale))
         warm_up(fast, x, scale=scale, shift=shift)
         assert_same(replay(fast, x, scale=scale, shift=shift), function(x, scale=scale, shift=shift))
-        # Another order may be recorded anew, but means the same.
-        assert_same(fast(x, shift=shift, scale=scale), function(x, scale=scale, shift=shift))
+        # In another order it is the same call.
+        assert_same(replay(fast, x, shift=shift, scale=scale), function(x, scale=scale, shift=shift))
+
+    def test_which_keyword_a_tensor_is_given_by_matters(self):
+        def function(x, *, plus=None, minus=None, twice=False):
+            result = x if plus is None else x + plus
+            result = result if minus is None else result - minus
+            return result * 2 if twice else result
+
+        fast = nimble.compile(function)
+        x, y = torch.randn(3), torch.randn(3)
+        for keywords in (
+            {"plus": y},
+            {"minus": y},
+            {"plus": None, "minus": y},
+            {"minus": y, "twice": True},
+            {"minus": y, "twice": 1},
+            {"plus": y, "minus": y, "twice": False},
+        ):
+            warm_up(fast, x, **keywords)
+            assert_same(replay(fast, x, **keywords), function(x, **keywords))
+        assert fast.stats["cached"] == 6
 
     def test_nested_structures(self):
         def function(batch):
