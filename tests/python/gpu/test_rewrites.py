@@ -181,15 +181,16 @@ def test_without_measuring_the_usual_choice_is_right_too():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize("name", ["nasnet_a_mobile", "mobilenet_v2"])
-def test_depthwise_convolutions_become_part_of_those_behind_them(name, dtype):
+@pytest.mark.parametrize(("name", "least"), [("mobilenet_v2", 10), ("nasnet_a_mobile", 0)])
+def test_depthwise_convolutions_become_part_of_those_behind_them_in_a_chain(name, least, dtype):
     model, x = on_gpu(name, dtype)
     rewrites = ["fold_batch_norm", "relu_through_cat", "channels_last", "fuse_convolution"]
     apart = nimble.compile(model, strict=True, rewrites=rewrites, tune=0).prepare(x)
     fast = nimble.compile(model, strict=True, rewrites=[*rewrites, "separable_convolution"], tune=0).prepare(
         x
     )
-    assert fast.stats["tasks"] <= apart.stats["tasks"] - 10, fast.explain()
+    fewer = apart.stats["tasks"] - fast.stats["tasks"]
+    assert fewer >= least and (least or fewer == 0), fast.explain()
     assert_no_worse_than_eager(model, fast, torch.randn_like(x))
 
 

@@ -6,10 +6,13 @@
 //   …)
 //
 // Blocks of the new kernel that make different channels of the same pixels repeat the depthwise part, so it
-// is measured against the two.
+// is measured against the two. Alone it may be quicker and still keep more of the device busy than they do,
+// which costs whatever runs at the same time: so it is for programs that are chains.
 
 #include <algorithm>
 
+#include "nimble/core/critical_path.h"
+#include "nimble/torch/dependencies.h"
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/cuda/matrix_kernel.h"
@@ -147,7 +150,18 @@ class Separable {
   std::vector<std::string> sites_;
 };
 
-Rewritten apply(Program program, const RewriteContext& context) { return Separable(program, context).run(); }
+// NASNet-A mobile, where it is 3.6 on average, took 0.310 ms on an H200 with these kernels and 0.290 without.
+bool has_tasks_side_by_side(const Program& program) {
+  constexpr double kOnAverage = 2;
+  const TaskGraph graph = dependencies(program);
+  return static_cast<double>(graph.task_count()) >=
+         kOnAverage * static_cast<double>(critical_path(graph).size());
+}
+
+Rewritten apply(Program program, const RewriteContext& context) {
+  if (has_tasks_side_by_side(program)) return {.program = std::move(program)};
+  return Separable(program, context).run();
+}
 
 }  // namespace
 
@@ -155,7 +169,7 @@ const Rewrite kSeparableConvolution{
     .name = "separable_convolution",
     .summary =
         "depthwise convolutions become part of the convolution with a filter of one pixel behind them, "
-        "where one kernel is faster than two",
+        "where one kernel is faster than two and little runs beside them",
     .on_cpu = false,
     .apply = apply};
 

@@ -88,6 +88,21 @@ TEST_F(SeparableConvolution, NotWhereSomebodyElseReadsWhatLiesBetween) {
   });
 }
 
+TEST_F(SeparableConvolution, NotInAProgramOfBranchesWhichRunBesideOneAnother) {
+  //      ┌─▶ depthwise ─▶ 1×1 ─┐
+  //   x ─┼─▶ depthwise ─▶ 1×1 ─┼─▶ cat      one kernel for each branch would be in the way of the others
+  //      └─▶ depthwise ─▶ 1×1 ─┘
+  const auto branches = [&](std::int64_t count) -> Function {
+    return [=, this](const Tensors& in) -> Tensors {
+      std::vector<at::Tensor> parts;
+      for (std::int64_t i = 0; i < count; ++i) parts.push_back(conv1(depthwise(in[0] + i)));
+      return {at::cat(parts, 1).sum()};
+    };
+  };
+  EXPECT_EQ(fused(branches(1), image_).sites.size(), 1u);
+  expect_untouched(branches(4));
+}
+
 TEST_F(SeparableConvolution, NotWhereTheDepthwiseResultIsAddedAndNotMultiplied) {
   expect_untouched([&](const Tensors& in) -> Tensors { return {(conv1(in[0]) + depthwise(in[0])).sum()}; });
 }
