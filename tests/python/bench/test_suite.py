@@ -217,6 +217,11 @@ def test_each_rewrite_can_be_left_out(monkeypatch, by_default, expected):
     assert asked == expected
 
 
+def test_a_rewrite_that_comes_with_every_other_is_no_variant():
+    assert "nimble-no-fold_batch_norm" in SYSTEMS
+    assert "nimble-no-out_of_place" not in SYSTEMS
+
+
 def test_an_unknown_system_is_answered_with_the_nearest():
     with pytest.raises(UnknownName, match="torch-compile"):
         chosen(["torch-compil"])

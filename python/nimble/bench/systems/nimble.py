@@ -71,7 +71,8 @@ def rewrite_variants(names: list[str], by_default: bool) -> list[System]:
     return found
 
 
-REWRITES = list(nimble.rewrites())
+# Those that nobody can be without, if there is any other, are no variants.
+REWRITES = [name for name in nimble.rewrites() if name not in _C.REWRITES_THAT_COME_WITH_OTHERS]
 REWRITTEN = _C.DEFAULT_REWRITES != "none"
 
 SYSTEMS = [
