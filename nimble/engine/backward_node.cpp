@@ -63,9 +63,17 @@ class BackwardNode final : public torch::autograd::Node {
   }
 
   void release_variables() override {
-    if (auto entry = std::exchange(entry_, nullptr)) entry->give_back();
-    inputs_.clear();
-    needed_.clear();
+    // What goes with them may wait for Python's lock, whose owner may be waiting for ours.
+    std::shared_ptr<Entry> entry;
+    Tensors inputs;
+    std::vector<Needed> needed;
+    {
+      const std::lock_guard lock(mutex_);
+      entry.swap(entry_);
+      inputs.swap(inputs_);
+      needed.swap(needed_);
+    }
+    if (entry) entry->give_back();
   }
   std::string name() const override { return "NimbleBackward"; }
 
@@ -84,7 +92,7 @@ class BackwardNode final : public torch::autograd::Node {
     return copy.copy_(gradient);
   }
 
-  std::mutex mutex_;
+  // All under the lock of every node of autograd's, mutex_.
   std::shared_ptr<Entry> entry_;
   Tensors inputs_;
   std::vector<Needed> needed_;

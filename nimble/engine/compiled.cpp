@@ -1,8 +1,10 @@
 #include "nimble/engine/compiled.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "nimble/engine/backward_node.h"
 #include "nimble/engine/check.h"
@@ -81,6 +83,10 @@ CallResult Compiled::replay(const std::shared_ptr<Entry>& entry, const Tensors& 
   Tensors outputs;
   try {
     const std::lock_guard lock(entry->replaying);
+    if (entry->state != Entry::State::kReady) {
+      if (entry->derivative) entry->give_back();
+      return {};
+    }
     outputs = entry->replay(inputs);
     ++entry->replays;
   } catch (...) {
@@ -102,15 +108,19 @@ CallResult Compiled::call(const Tensors& inputs, std::int64_t variant, Host& hos
     return CallResult{host.run(inputs), false, nullptr};
   };
   if (is_recording()) return {host.run(inputs), false, nullptr};
-  if (const auto entry = ready(inputs, variant)) return replay(entry, inputs);
+  if (const auto entry = ready(inputs, variant)) {
+    if (CallResult result = replay(entry, inputs); result.replayed) return result;
+  }
   auto entry = find(inputs, variant);
   if (!entry) refuse_if_strict(inputs, variant);
   if (entry && entry->state == Entry::State::kEager) return eagerly();
-  if (entry && entry->derivative && entry->state == Entry::State::kReady) {
-    // Its memory is lent: a backward pass is still to come. Or it is due for another check.
-    if (!entry->lend()) return eagerly();
-    entry->give_back();
-  }
+  // Its memory may be lent: a backward pass is still to come. Or it is due for another check, for which it is
+  // borrowed.
+  const bool borrows = entry && entry->derivative && entry->state == Entry::State::kReady;
+  if (borrows && !entry->lend()) return eagerly();
+  const auto give_back = c10::make_scope_exit([&] {
+    if (borrows) entry->give_back();
+  });
 
   // Whoever prepares takes its time; others go on eagerly meanwhile.
   std::unique_lock preparing(preparing_, std::try_to_lock);
@@ -131,9 +141,12 @@ Tensors Compiled::advance(const std::shared_ptr<Entry>& entry, const Tensors& in
 }
 
 Tensors Compiled::leaves() const {
-  const std::lock_guard lock(mutex_);
+  const auto known = [&] {
+    const std::lock_guard lock(mutex_);
+    return leaves_;
+  }();
   Tensors leaves;
-  for (const auto& weak : leaves_) {
+  for (const auto& weak : known) {  // without our lock: a tensor that is Python's takes Python's
     if (auto impl = weak.lock()) leaves.emplace_back(std::move(impl));
   }
   return leaves;
@@ -167,25 +180,31 @@ void Compiled::give_up(Entry& entry, const std::string& why, Host& host, Mode mo
   if (first) host.warn(why + ". Running eagerly from now on");
 }
 
-// What a recording makes of an entry that has no program yet.
-void Compiled::begin(const std::shared_ptr<Entry>& entry, Recording&& recording, Host& host, Mode mode) {
+// Fills an entry that has no program yet with what a recording made, and shares it with other threads: in this
+// order, since they look at all of it.
+void Compiled::begin(const std::shared_ptr<Entry>& entry, Recording&& recording, Host& host, Mode mode,
+                     const std::shared_ptr<Entry>& instead_of) {
   constexpr int kAttempts = 3;
   if (recording.program) {
     entry->adopt(std::move(recording), options_);
-  } else if (recording.may_pass && entry->attempts < kAttempts && mode == Mode::kCall) {
-    const std::lock_guard lock(mutex_);
+  } else {
     entry->state = Entry::State::kUnsettled;
     entry->reason = recording.refusal;
-  } else {
-    const bool creates_state = recording.may_pass && mode == Mode::kPrepare;
-    give_up(
-        *entry,
-        recording.refusal + (creates_state ? ". A function that creates lasting state (gradients, an "
-                                             "optimizer's state), or whose optimizer computes on the host, "
-                                             "cannot be prepared, only called"
-                                           : ""),
-        host, mode, false);
   }
+  if (instead_of) {
+    replace(instead_of, entry, host);
+  } else {
+    insert(entry, host);
+  }
+  if (entry->program) return;
+  if (recording.may_pass && entry->attempts < kAttempts && mode == Mode::kCall) return;
+  const bool creates_state = recording.may_pass && mode == Mode::kPrepare;
+  give_up(*entry,
+          recording.refusal + (creates_state ? ". A function that creates lasting state (gradients, an "
+                                               "optimizer's state), or whose optimizer computes on the host, "
+                                               "cannot be prepared, only called"
+                                             : ""),
+          host, mode, false);
 }
 
 void Compiled::refuse_if_strict(const Tensors& inputs, std::int64_t variant) const {
@@ -208,7 +227,6 @@ Tensors Compiled::first_call(const Tensors& inputs, std::int64_t variant, Host& 
   auto entry = std::make_shared<Entry>(Signature(inputs, variant));
   Recording recording = watch(*entry, inputs, host, mode);
   Tensors outputs = std::move(recording.outputs);
-  insert(entry, host);
   begin(entry, std::move(recording), host, mode);
   return outputs;
 }
@@ -220,8 +238,7 @@ Tensors Compiled::settle(const std::shared_ptr<Entry>& entry, const Tensors& inp
   next->used = entry->used;
   Recording recording = watch(*next, inputs, host, mode);
   Tensors outputs = std::move(recording.outputs);
-  replace(entry, next, host);
-  begin(next, std::move(recording), host, mode);
+  begin(next, std::move(recording), host, mode, entry);
   return outputs;
 }
 
@@ -239,11 +256,14 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
                                              part.choice = std::move(choice);
                                            });
   if (mode == Mode::kCall) UsedResults::observe(entry->used, inputs, result.outputs);
+  // Let go of without the lock, as all entries and schedules are.
+  std::shared_ptr<Entry> used_before;
+  std::vector<Part> schedules_before;
   {
     const std::lock_guard lock(mutex_);
     ++stats_.validations;
     entry->reason = result.failure;
-    if (result.failure.empty()) last_used_ = entry;
+    if (result.failure.empty()) used_before = std::exchange(last_used_, entry);
   }
   if (result.failure.empty()) {
     ++entry->replays;
@@ -255,9 +275,9 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
              (once_more ? "rewritten once more without TF32: " : "rewrites dropped: ") + result.failure);
     const std::lock_guard lock(mutex_);
     if (once_more) {
-      entry->rewrite_without_tf32(result.failure);
+      schedules_before = entry->rewrite_without_tf32(result.failure);
     } else {
-      entry->drop_rewrites(result.failure);
+      schedules_before = entry->drop_rewrites(result.failure);
     }
     entry->state = Entry::State::kRecorded;
   } else if (result.refused) {
@@ -305,8 +325,7 @@ Tensors Compiled::record_again(const std::shared_ptr<Entry>& entry, const Tensor
     return outputs;
   }
   host.log("[nimble::check] recorded anew: " + difference->text);
-  replace(entry, next, host);
-  begin(next, std::move(again), host, mode);
+  begin(next, std::move(again), host, mode, entry);
   return outputs;
 }
 

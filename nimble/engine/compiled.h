@@ -56,6 +56,7 @@ class Compiled {
   // The first half of `call`: the entry that is ready to replay this call, or null. Then `replay` answers it
   // without needing a host, so a caller may let go of what it holds (Python's lock) in between.
   std::shared_ptr<Entry> ready(const Tensors& inputs, std::int64_t variant);
+  // Not `replayed` where the entry is no longer ready: another thread has found it wrong meanwhile.
   CallResult replay(const std::shared_ptr<Entry>& entry, const Tensors& inputs);
 
   // Records and checks this signature now, throws where a call would fall back, and puts every outside tensor
@@ -97,7 +98,8 @@ class Compiled {
   Tensors settle(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
   Tensors record_again(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
   Tensors check(const std::shared_ptr<Entry>& entry, const Tensors& inputs, Host& host, Mode mode);
-  void begin(const std::shared_ptr<Entry>& entry, Recording&& recording, Host& host, Mode mode);
+  void begin(const std::shared_ptr<Entry>& entry, Recording&& recording, Host& host, Mode mode,
+             const std::shared_ptr<Entry>& instead_of = nullptr);
   void give_up(Entry& entry, const std::string& why, Host& host, Mode mode, bool is_mismatch);
 
   CompileOptions options_;
@@ -109,7 +111,7 @@ class Compiled {
   std::string recorded_for_;          // the signature recorded last, empty if there was none
   std::set<std::string> warned_;
   Stats stats_;
-  std::timed_mutex preparing_;  // one recording or check at a time
+  std::mutex preparing_;  // one recording or check at a time
 };
 
 }  // namespace nimble

@@ -21,9 +21,9 @@ DeviceLoad::~DeviceLoad() {
 
 void DeviceLoad::work(c10::Device device) const {
   const at::NoGradGuard no_grad;
-  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
-  const c10::StreamGuard on_stream(stream);
   try {
+    const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+    const c10::StreamGuard on_stream(stream);
     const at::Tensor scratch = at::zeros({kLargest}, at::device(device));
     while (!ended_) {
       for (std::int64_t size = kSmallest; size <= kLargest; size *= 2) scratch.narrow(0, 0, size).add_(1);

@@ -11,22 +11,24 @@ void UsedResults::observe(const std::shared_ptr<UsedResults>& used, const Tensor
                           const Tensors& outputs) {
   const auto results = differentiable_results(inputs, outputs);
   if (results.size() < 2) return;  // who goes backward goes back from the only one
-  used->begin(results.size());
+  const std::size_t run = used->begin(results.size());
   for (std::size_t n = 0; n < results.size(); ++n) {
-    outputs[results[n]].register_hook([used, n](const at::Tensor& gradient) {
-      if (gradient.defined()) used->saw(n);
+    outputs[results[n]].register_hook([used, run, n](const at::Tensor& gradient) {
+      if (gradient.defined()) used->saw(run, n);
     });
   }
 }
 
-void UsedResults::begin(std::size_t results) {
+std::size_t UsedResults::begin(std::size_t results) {
   const std::lock_guard lock(mutex_);
   runs_.emplace_back(results);
+  return runs_.size() - 1;
 }
 
-void UsedResults::saw(std::size_t result) {
+// Of whichever run it is that somebody goes back from: it need not be the last.
+void UsedResults::saw(std::size_t run, std::size_t result) {
   const std::lock_guard lock(mutex_);
-  runs_.back()[result] = true;
+  runs_[run][result] = true;
 }
 
 std::optional<std::vector<bool>> UsedResults::seen() const {
@@ -82,7 +84,8 @@ Derivative record_derivative(const Tensors& inputs, const Tensors& outputs, Prog
                              Host& host, const UsedResults& used, Tensors& made) {
   Derivative derivative;
   const auto candidates = differentiable_results(inputs, outputs);
-  const auto seen = used.seen().value_or(std::vector<bool>(candidates.size(), true));
+  auto seen = used.seen().value_or(std::vector<bool>());
+  if (seen.size() != candidates.size()) seen.assign(candidates.size(), true);  // of another function, as it were
   for (std::size_t n = 0; n < candidates.size(); ++n) {
     (seen[n] ? derivative.results : derivative.not_used).push_back(candidates[n]);
   }

@@ -21,8 +21,8 @@ class UsedResults {
   bool vary() const;  // from run to run
 
  private:
-  void begin(std::size_t results);
-  void saw(std::size_t result);
+  std::size_t begin(std::size_t results);  // the number of the run
+  void saw(std::size_t run, std::size_t result);
 
   mutable std::mutex mutex_;
   std::vector<std::vector<bool>> runs_;

@@ -17,7 +17,10 @@ Distance distance(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0) return {};
   const at::Tensor left = wide(a), right = wide(b);
   constexpr double kFar = std::numeric_limits<double>::infinity();
-  if (!at::equal(left.isfinite(), right.isfinite())) return {kFar, kFar};
+  const bool same_kinds = at::equal(left.isnan(), right.isnan()) &&
+                          at::equal(left.isposinf(), right.isposinf()) &&
+                          at::equal(left.isneginf(), right.isneginf());
+  if (!same_kinds) return {kFar, kFar};
   const at::Tensor apart = (left - right).nan_to_num(0.0, 0.0, 0.0);
   return {apart.square().mean().sqrt().item<double>(), apart.abs().max().item<double>()};
 }

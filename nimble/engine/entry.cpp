@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace nimble {
 
@@ -87,21 +88,23 @@ bool Entry::could_be_more_precise() const {
          });
 }
 
-void Entry::rewrite_without_tf32(const std::string& why) {
+std::vector<Part> Entry::rewrite_without_tf32(const std::string& why) {
   why_without_tf32 = why;
-  forget_schedules();
+  return take_schedules();
 }
 
-void Entry::drop_rewrites(const std::string& why) {
+std::vector<Part> Entry::drop_rewrites(const std::string& why) {
   rewrites_dropped = why;
-  forget_schedules();
+  return take_schedules();
 }
 
-void Entry::forget_schedules() {
+std::vector<Part> Entry::take_schedules() {
+  std::vector<Part> taken;
   for (Part& part : parts) {
-    part.rewriting = {};
-    part.choice = {};
+    taken.push_back(
+        {part.program, std::exchange(part.rewriting, Rewriting{}), std::exchange(part.choice, Choice{})});
   }
+  return taken;
 }
 
 bool Entry::separates(std::span<const at::Tensor> inputs) const {

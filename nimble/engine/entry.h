@@ -68,10 +68,10 @@ class Entry {
   // Results of the rewritten program are too far from eager's: it is to be rewritten once more, so that no
   // convolution is rounded to TF32, which eager's kernels need not do where it is allowed.
   bool could_be_more_precise() const;
-  void rewrite_without_tf32(const std::string& why);
+  std::vector<Part> rewrite_without_tf32(const std::string& why);  // the schedules until now
 
   // Goes back to the recorded program.
-  void drop_rewrites(const std::string& why);
+  std::vector<Part> drop_rewrites(const std::string& why);
 
   bool is_planned() const { return !parts.empty() && parts.back().choice.executable; }
 
@@ -109,7 +109,7 @@ class Entry {
 
  private:
   void prepare_backward();
-  void forget_schedules();
+  std::vector<Part> take_schedules();
 
   std::atomic<bool> lent_ = false;
 };

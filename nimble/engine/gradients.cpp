@@ -1,6 +1,7 @@
 #include "nimble/engine/gradients.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -15,6 +16,16 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
 bool same_form(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() && b.defined() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
          a.scalar_type() == b.scalar_type() && a.device() == b.device();
+}
+
+const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+// Besides us, who hold `ours` references. Its object in Python, which stays once somebody has looked at it, is
+// nobody; whoever holds that is.
+bool somebody_holds(const at::Tensor& tensor, std::size_t ours) {
+  return !torch::autograd::impl::is_tensor_stealable(tensor, ours);
 }
 
 void set_gradient(const at::Tensor& leaf, const at::Tensor& gradient) {
@@ -61,6 +72,8 @@ bool Gradients::recorded(const ProgramBuilder& builder) {
   // Nobody else may hold it any more, and gradients take as much memory as the parameters.
   for (Place& place : places_) {
     if (!place.before_matters) place.before.reset();
+    place.memory_before = memory_of(place.before);
+    if (memory_of(place.after)) place.recorded_after = place.after.detach();
   }
   return all_known;
 }
@@ -90,7 +103,12 @@ void Gradients::for_each_at_end(const Visit& visit) const {
 }
 
 bool Gradients::Place::holds() const {
-  return !before_matters || same(leaf.grad(), before) || left_by_last_replay();
+  if (!before_matters) return true;
+  return memory_of(before) == memory_before && (same(leaf.grad(), before) || left_by_last_replay());
+}
+
+bool Gradients::Place::after_was_moved() const {
+  return recorded_after.defined() && !same(after, before) && memory_of(after) != memory_of(recorded_after);
 }
 
 // A gradient that the last replay left, and that the next one reads before it makes another, is exchanged for
@@ -105,7 +123,23 @@ bool Gradients::hold() const {
 
 void Gradients::before_replay() {
   take_over_values();
+  take_back_moved();
   spare_what_others_hold();
+}
+
+void Gradients::replace_after(Place& place, const at::Tensor& successor) {
+  for (auto& pause : pauses_) {
+    for (auto& at_pause : pause) {
+      if (same(at_pause.gradient, place.after)) at_pause.gradient = successor;
+    }
+  }
+  place.after = successor;
+}
+
+void Gradients::take_back_moved() {
+  for (Place& place : places_) {
+    if (place.after_was_moved()) replace_after(place, place.recorded_after.detach());
+  }
 }
 
 void Gradients::take_over_values() {
@@ -121,7 +155,7 @@ void Gradients::follow_eager() const {
   const at::NoGradGuard no_grad;
   for (const Place& place : places_) {
     const at::Tensor now = place.leaf.grad();
-    const bool only_ours = now.use_count() == 2;  // the leaf's, and the one above
+    const bool only_ours = !somebody_holds(now, 2);  // the leaf's, and the one above
     if (same(now, place.after) || !same_form(now, place.after) || !only_ours) continue;
     place.after.copy_(now);
     place.leaf.mutable_grad() = place.after;
@@ -145,16 +179,11 @@ void Gradients::spare_what_others_hold() {
       ours += std::count_if(pause.begin(), pause.end(),
                             [&](const auto& at_pause) { return same(at_pause.gradient, place.after); });
     }
-    if (place.after.use_count() <= ours) continue;
+    if (!somebody_holds(place.after, ours)) continue;
     const at::NoGradGuard no_grad;
-    const at::Tensor kept = place.after, successor = kept.detach();
+    const at::Tensor kept = place.after;
+    replace_after(place, kept.detach());
     kept.set_data(kept.clone());
-    for (auto& pause : pauses_) {
-      for (auto& at_pause : pause) {
-        if (same(at_pause.gradient, kept)) at_pause.gradient = successor;
-      }
-    }
-    place.after = successor;
   }
 }
 

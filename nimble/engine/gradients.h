@@ -49,10 +49,19 @@ class Gradients {
   struct Place {
     at::Tensor leaf, before, after;
     bool before_matters = false;
+    // Whoever has a gradient may give it other memory (`p.grad.data = …`), but a replay reads and writes that
+    // of the recording.
+    const c10::StorageImpl* memory_before = nullptr;
+    at::Tensor recorded_after = {};  // looks at that memory, and nobody else has it
 
     bool holds() const;
     bool left_by_last_replay() const;
+    bool after_was_moved() const;
   };
+
+  // Where it stands for the gradient that the run left, here and in pauses.
+  void replace_after(Place& place, const at::Tensor& successor);
+  void take_back_moved();
 
   // Somebody who kept a recorded tensor keeps its values, in other memory.
   void spare_what_others_hold();

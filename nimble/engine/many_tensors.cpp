@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "nimble/engine/distance.h"
 #include "nimble/torch/outside_state.h"
 
 namespace nimble {
@@ -113,7 +114,7 @@ std::vector<double> distances(std::span<const at::Tensor> a, std::span<const at:
   largest_of_groups(a, found,
                     [&](const auto& group) { return at::_foreach_sub(chosen(a, group), chosen(b, group)); });
   for (std::size_t i = 0; i < a.size(); ++i) {
-    if (!std::isfinite(found[i])) found[i] = largest(numbers(a[i]) - numbers(b[i]));
+    if (!std::isfinite(found[i])) found[i] = distance(a[i], b[i]).largest;
   }
   return found;
 }

@@ -54,7 +54,7 @@ std::vector<Nanoseconds> task_costs(Executable& executable, std::span<const at::
 
 Measured measure(Executable& executable, std::span<const at::Tensor> inputs) {
   const OutsideState before = OutsideState::save(*executable.plan().program, inputs);
-  const auto put_back = c10::make_scope_exit([&] { before.restore(); });
+  const auto put_back = c10::make_scope_exit([&] { before.try_restore(); });
   Measured measured;
   std::vector<double> times = time_replays(executable, inputs);
   measured.replays = times.size();

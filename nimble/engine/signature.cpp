@@ -1,6 +1,5 @@
 #include "nimble/engine/signature.h"
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
@@ -10,6 +9,7 @@
 #include <bit>
 
 #include "nimble/torch/tensor_ref.h"
+#include "nimble/torch/tf32.h"
 
 namespace nimble {
 namespace {
@@ -57,8 +57,12 @@ Settings Settings::here() {
           .autocast_cuda = at::autocast::is_autocast_enabled(at::kCUDA),
           .autocast_cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU),
           .autocast_cuda_dtype = at::autocast::get_autocast_dtype(at::kCUDA),
-          .tf32_matmul = context.allowTF32CuBLAS(),
-          .tf32_cudnn = context.allowTF32CuDNN(),
+          .tf32_products = allows_tf32(at::Float32Op::MATMUL),
+          .tf32_convolutions = allows_tf32(at::Float32Op::CONV),
+          .tf32_recurrences = allows_tf32(at::Float32Op::RNN),
+          .sums_in_half = context.allowFP16ReductionCuBLAS(),
+          .sums_in_bfloat = context.allowBF16ReductionCuBLAS(),
+          .accumulates_in_half = context.allowFP16AccumulationCuBLAS(),
           .cudnn_enabled = context.userEnabledCuDNN(),
           .cudnn_benchmark = context.benchmarkCuDNN(),
           .cudnn_deterministic = context.deterministicCuDNN(),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -14,7 +15,9 @@ struct Settings {
   bool grad_mode = false;
   bool autocast_cpu = false, autocast_cuda = false;
   at::ScalarType autocast_cpu_dtype = at::kFloat, autocast_cuda_dtype = at::kFloat;
-  bool tf32_matmul = false, tf32_cudnn = false;
+  bool tf32_products = false, tf32_convolutions = false, tf32_recurrences = false;
+  at::CuBLASReductionOption sums_in_half = {}, sums_in_bfloat = {};
+  bool accumulates_in_half = false;
   bool cudnn_enabled = false, cudnn_benchmark = false, cudnn_deterministic = false;
   bool deterministic = false;
   bool flash_attention = false, efficient_attention = false, math_attention = false, cudnn_attention = false;
@@ -35,7 +38,7 @@ class Signature {
   // nanoseconds for each input.
   bool matches(std::span<const at::Tensor> inputs, std::int64_t variant, const Settings& settings) const;
 
-  // "(f32[1, 3, 224, 224])", and how it differs from another for the log.
+  // "(f32[1, 3, 224, 224])".
   std::string to_string() const;
 
  private:

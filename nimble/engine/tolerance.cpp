@@ -9,6 +9,7 @@
 #include "nimble/engine/distance.h"
 #include "nimble/engine/usual_errors.h"
 #include "nimble/torch/run_in_double.h"
+#include "nimble/torch/tf32.h"
 
 namespace nimble {
 namespace {
@@ -78,8 +79,9 @@ std::optional<std::string> Tolerance::excess(std::size_t n, const at::Tensor& re
 
 Tolerance tolerance_for(const Program& program, std::span<const at::Tensor> inputs,
                         std::optional<double> relative) {
-  auto& settings = at::globalContext();
-  const bool tf32 = program.device().is_cuda() && (settings.allowTF32CuDNN() || settings.allowTF32CuBLAS());
+  const bool tf32 =
+      program.device().is_cuda() && (allows_tf32(at::Float32Op::CONV) || allows_tf32(at::Float32Op::RNN) ||
+                                     allows_tf32(at::Float32Op::MATMUL));
   const bool by_reference =
       tf32 || std::any_of(program.outputs.begin(), program.outputs.end(),
                           [](const Output& output) { return c10::isReducedFloatingType(output.ref.dtype); });

@@ -89,6 +89,13 @@ void OutsideState::restore() const {
   }
 }
 
+void OutsideState::try_restore() const noexcept {
+  try {
+    restore();
+  } catch (const std::exception&) {
+  }
+}
+
 std::vector<at::Tensor> OutsideState::tensors() const {
   std::vector<at::Tensor> tensors;
   for (const Place& place : tensors_) {

@@ -1,10 +1,28 @@
 """Arguments and results of any structure, as the engine sees them: tensors, and a number for all the rest."""
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+
+
+class _Itself:
+    """Stands for an object that has no hash, and for no other that may be found at its address later."""
+
+    def __init__(self, value: Any):
+        self._hash = id(value)
+        try:
+            self._value = weakref.ref(value)
+        except TypeError:  # then it is kept
+            self._value = lambda: value
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self._value() is not None and self._value() is other._value()
 
 
 def _value_key(value: Any) -> tuple:
@@ -14,7 +32,7 @@ def _value_key(value: Any) -> tuple:
     try:
         hash(value)
     except TypeError:
-        return (id(value),)
+        return (_Itself(value),)
     return (type(value), value)
 
 

@@ -27,6 +27,15 @@ def hooks_around_every_step() -> list[Callable]:
     return [hook for hook in hooks if not getattr(hook, "is_nimbles", False)]
 
 
+def hooks_of_every_module() -> list[Callable]:
+    """Hooks that are called around every module's forward, but for our own."""
+    hooks = [
+        *modules_of_torch._global_forward_pre_hooks.values(),
+        *modules_of_torch._global_forward_hooks.values(),
+    ]
+    return [hook for hook in hooks if not getattr(hook, "is_nimbles", False)]
+
+
 def _has_gradient_hooks(tensor: torch.Tensor) -> bool:
     return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
@@ -52,6 +61,21 @@ def refuse_backward_hooks(
             "Work on p.grad after backward() instead, inside the function",
             "",
         )
+
+
+class ForwardGuard:
+    """Hooks of every module that were there when a forward pass was recorded, and no others. A collection as below."""
+
+    def __init__(self):
+        self._hooks = hooks_of_every_module()
+        self._handles = RemovableHandle.next_id
+
+    def __len__(self) -> int:
+        if self._hooks or RemovableHandle.next_id != self._handles:
+            if hooks_of_every_module() != self._hooks:
+                return 0
+            self._handles = RemovableHandle.next_id
+        return 1
 
 
 class BackwardGuard:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from nimble.hooks import BackwardGuard
+from nimble.hooks import BackwardGuard, ForwardGuard
 
 # Collections of a module of which nothing may change.
 _WHOLE = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_modules")
@@ -97,9 +97,11 @@ class Places:
         self.sizes: list[tuple[dict, int]] = []
         self._read = list(outside)
         read = {id(tensor) for tensor in self._read}
+        self.sizes.append((ForwardGuard(), 1))
         for module in modules:
             values = vars(module)
             self.entries.append((values, "training", module.training))
+            self.entries.append((values, "forward", values.get("forward")))  # one of its own, or its class's
             for name in _WHOLE:
                 self._all_of(values[name])
             self.sizes.append((module._parameters, len(module._parameters)))
@@ -120,10 +122,9 @@ class Places:
                 except ValueError:
                     continue
         owner = getattr(function, "__self__", None)
-        if owner is not None and not isinstance(owner, torch.nn.Module) and hasattr(owner, "__dict__"):
-            self.entries += [
-                (vars(owner), name, value) for name, value in vars(owner).items() if matters(value)
-            ]
+        held = getattr(owner, "__dict__", None)  # a class has something else by that name
+        if isinstance(held, dict) and not isinstance(owner, torch.nn.Module):
+            self.entries += [(held, name, value) for name, value in held.items() if matters(value)]
 
     def _all_of(self, values: dict) -> None:
         self.sizes.append((values, len(values)))

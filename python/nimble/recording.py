@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nimble import _C
 from nimble.data_reads import data_reads_refused
+from nimble.hooks import mark_as_ours
 from nimble.places import ModuleNames
 
 _INSIDE = tuple(os.path.dirname(os.path.abspath(module.__file__)) + os.sep for module in (torch, _C))
@@ -90,7 +91,10 @@ def _modules_that_run(
             pass  # a forward that raised was never left
         builder.set_module(running[-1][1] if running else "")
 
-    handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
+    handles = [
+        register_module_forward_pre_hook(mark_as_ours(enter)),
+        register_module_forward_hook(mark_as_ours(leave)),
+    ]
     try:
         yield
     finally:

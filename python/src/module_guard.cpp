@@ -12,8 +12,9 @@ namespace {
 
 bool is_number(PyObject* object) { return PyFloat_CheckExact(object) || PyLong_CheckExact(object); }
 
+// None stands for what was not there.
 bool is_same(PyObject* now, PyObject* recorded) {
-  if (now == recorded) return true;
+  if (now == recorded || (!now && recorded == Py_None)) return true;
   if (!now || !is_number(recorded) || Py_TYPE(now) != Py_TYPE(recorded)) return false;
   return PyObject_RichCompareBool(now, recorded, Py_EQ) == 1;
 }
@@ -81,7 +82,10 @@ bool ModuleGuard::holds() {
     if (PyCell_GET(cell.cell) != cell.value) return false;
   }
   for (const Size& size : sizes_) {
-    if (PyObject_Size(size.collection) != size.size) return false;
+    if (const Py_ssize_t now = PyObject_Size(size.collection); now != size.size) {
+      if (now < 0) PyErr_Clear();
+      return false;
+    }
   }
   return changes_->all_in_place([&](std::size_t dict) { return is_in_place(dicts_[dict]); });
 }

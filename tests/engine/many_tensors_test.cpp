@@ -85,11 +85,19 @@ TEST(ManyTensors, DistancesAreThoseOfTheFarthestElements) {
   EXPECT_EQ(apart[8], 0);
 }
 
-TEST(ManyTensors, WhatIsNoNumberCountsAsZero) {
-  const std::vector<at::Tensor> a = {at::tensor({1.0, kNan, 2.0})}, b = {at::tensor({1.5, 3.0, kInfinity})};
-  EXPECT_EQ(distances(a, b)[0], 3);
-  EXPECT_EQ(magnitudes(a)[0], 2);
-  EXPECT_EQ(magnitudes(b)[0], 3);
+TEST(ManyTensors, WhatIsNoNumberIsNearItsLikeAndFarFromAllElse) {
+  const auto apart = [](const at::Tensor& a, const at::Tensor& b) {
+    return distances(std::vector<at::Tensor>{a}, std::vector<at::Tensor>{b})[0];
+  };
+  const at::Tensor a = at::tensor({1.0, kNan, kInfinity});
+  EXPECT_EQ(apart(a, at::tensor({1.5, kNan, kInfinity})), 0.5);
+  EXPECT_EQ(apart(a, at::tensor({1.0, 0.0, kInfinity})), kInfinity);
+  EXPECT_EQ(apart(a, at::tensor({1.0, kNan, -kInfinity})), kInfinity);
+}
+
+TEST(ManyTensors, WhatIsNoNumberHasNoMagnitude) {
+  const std::vector<at::Tensor> tensors = {at::tensor({1.0, kNan, 2.0}), at::tensor({1.5, 3.0, kInfinity})};
+  EXPECT_EQ(magnitudes(tensors), (std::vector<double>{2, 3}));
 }
 
 TEST(ManyTensors, MagnitudesAreThoseOfTheLargestElements) {

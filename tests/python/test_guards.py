@@ -8,6 +8,7 @@ import pytest
 import torch
 from support import assert_same, replay, warm_up
 from torch import nn
+from torch.nn import functional as F
 
 import nimble
 
@@ -237,6 +238,75 @@ def test_calls_with_and_without_grad_have_schedules_of_their_own():
     warm_up(fast, x)
     assert_same(replay(fast, x), model(x))
     assert not replay(fast, x).requires_grad
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (torch.backends.cuda.matmul, "tf32"),
+        (torch.backends.cudnn.conv, "ieee"),
+        (torch.backends.cudnn.rnn, "ieee"),
+    ],
+    ids=["products", "convolutions", "recurrences"],
+)
+def test_the_newer_switches_for_tf32_are_part_of_the_signature(place, value):
+    fast = nimble.compile(lambda x: x * 2)
+    x = torch.randn(3)
+    warm_up(fast, x)
+    before, recordings = place.fp32_precision, fast.stats["recordings"]
+    place.fp32_precision = value
+    try:
+        assert_same(fast(x), x * 2)
+        assert fast.stats["recordings"] == recordings + 1
+    finally:
+        place.fp32_precision = before
+
+
+def test_hooks_of_every_module_count_from_the_next_call_on():
+    layer = nn.Linear(3, 2)
+    fast = nimble.compile(layer)
+    x = torch.randn(4, 3)
+    warm_up(fast, x)
+    handle = nn.modules.module.register_module_forward_hook(lambda _module, _args, result: result * 2)
+    try:
+        warm_up(fast, x)
+        assert_same(replay(fast, x), F.linear(x, layer.weight, layer.bias) * 2)
+    finally:
+        handle.remove()
+    assert_same(fast(x), layer(x))
+
+
+def test_a_forward_that_is_put_in_place_of_another_counts():
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    fast = nimble.compile(model)
+    x = torch.randn(4, 3)
+    warm_up(fast, x)
+    model[1].forward = lambda x: x.tanh()
+    assert_same(fast(x), model(x))
+    del model[1].forward
+    assert_same(fast(x), model(x))
+
+
+def test_an_object_without_a_hash_is_not_taken_for_another_at_its_address():
+    numpy = pytest.importorskip("numpy")
+    fast = nimble.compile(lambda x, numbers: x * float(numbers[0]))
+    x = torch.randn(3)
+    for number in range(12):  # each is gone when the next is made, and mostly leaves it its place
+        assert_same(fast(x, numpy.full(3, number)), x * number)
+
+
+def test_a_method_of_a_class_can_be_compiled():
+    class Scale:
+        by = torch.tensor(3.0)
+
+        @classmethod
+        def up(cls, x):
+            return x * cls.by
+
+    fast = nimble.compile(Scale.up)
+    x = torch.randn(3)
+    warm_up(fast, x)
+    assert_same(replay(fast, x), x * 3)
 
 
 class TestCache:

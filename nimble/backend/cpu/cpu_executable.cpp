@@ -99,7 +99,7 @@ class CpuExecutable final : public Executable {
     const OutsideState before = OutsideState::save(*plan_.program, inputs);
     const auto put_back = c10::make_scope_exit([&] {
       stopwatch_.reset();
-      before.restore();
+      before.try_restore();
     });
     std::vector<std::vector<TaskSpan>> runs;
     for (std::size_t i = 0; i <= kTimedReplays; ++i) {

@@ -69,6 +69,7 @@ WorkspaceProbe::WorkspaceProbe(cudaStream_t stream) : stream_(stream) {
 
 WorkspaceProbe::~WorkspaceProbe() {
   if (!handle_) return;
+  before_task();  // a task that threw has left what it was lent, which is gone
   if (blas_before_) put(blas(), handle_, stream_, std::move(blas_before_));
   if (lt_before_) put(lt(), handle_, stream_, std::move(lt_before_));
 }

@@ -105,9 +105,16 @@ void CapturedGraph::launch(cudaStream_t stream, std::span<const Copy> copies_in,
   cuda::launch(executable_, stream);
 }
 
-std::unique_lock<std::mutex> one_capture_at_a_time() {
+namespace {
+
+std::mutex& capturing() {
   static auto* mutex = new std::mutex;
-  return std::unique_lock(*mutex);
+  return *mutex;
 }
+
+}  // namespace
+
+std::unique_lock<std::mutex> one_capture_at_a_time() { return std::unique_lock(capturing()); }
+std::unique_lock<std::mutex> no_capture_meanwhile() { return {capturing(), std::try_to_lock}; }
 
 }  // namespace nimble::cuda

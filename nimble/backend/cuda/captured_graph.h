@@ -54,4 +54,7 @@ class CapturedGraph {
 // captured by one thread at a time.
 std::unique_lock<std::mutex> one_capture_at_a_time();
 
+// The same for whoever will not wait: not locked if somebody is capturing.
+std::unique_lock<std::mutex> no_capture_meanwhile();
+
 }  // namespace nimble::cuda

@@ -12,6 +12,7 @@
 #include "nimble/backend/cuda/planned_allocator.h"
 #include "nimble/backend/cuda/stream_executable.h"
 #include "nimble/backend/executable.h"
+#include "nimble/torch/tf32.h"
 
 namespace nimble {
 namespace {
@@ -40,7 +41,7 @@ class CudaBackend final : public Backend {
          << "\ndriver " << driver << ", torch " << TORCH_VERSION << '\n'
          << at::detail::getCUDAHooks().showConfig() << "benchmark " << settings.benchmarkCuDNN()
          << ", deterministic " << settings.deterministicCuDNN() << settings.deterministicAlgorithms()
-         << ", tf32 " << settings.allowTF32CuDNN() << settings.allowTF32CuBLAS() << '\n';
+         << ", tf32 " << allows_tf32(at::Float32Op::CONV) << allows_tf32(at::Float32Op::MATMUL) << '\n';
     return text.str();
   }
 

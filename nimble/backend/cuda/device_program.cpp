@@ -13,6 +13,7 @@
 #include <unordered_set>
 
 #include "nimble/backend/cuda/capture_refusal.h"
+#include "nimble/backend/cuda/captured_graph.h"
 #include "nimble/torch/outside_state.h"
 
 namespace nimble::cuda {
@@ -104,8 +105,11 @@ DeviceProgram::~DeviceProgram() {
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_.index());
     // In somebody's capture the copies would be part of it. Then what escaped keeps our memory alive.
     if (is_captured(stream) || !bound_.has_moved_in()) return;
-    check(cudaDeviceSynchronize(),
-          "cudaDeviceSynchronize");  // somebody may have changed gradients on any stream
+    // Somebody may have changed gradients on any stream. While another thread captures, the whole device must
+    // not be waited for; then, too, they keep our memory alive.
+    const auto alone = no_capture_meanwhile();
+    if (!alone) return;
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     bound_.move_out_escaped();
     check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   } catch (const std::exception&) {

@@ -26,10 +26,10 @@ void GraphCopies::capture(std::span<const Copy> copies, cudaStream_t stream) {
 void GraphCopies::update(std::span<const Copy> copies, const GraphExec& graph) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].copy == copies[i]) continue;
-    nodes_[i].copy = copies[i];
     check(cudaGraphExecMemcpyNodeSetParams1D(graph.get(), nodes_[i].node, copies[i].to, copies[i].from,
                                              copies[i].bytes, cudaMemcpyDeviceToDevice),
           "cudaGraphExecMemcpyNodeSetParams1D");
+    nodes_[i].copy = copies[i];
   }
 }
 

@@ -1,10 +1,9 @@
 #include "nimble/torch/rewrites/convolution_settings.h"
 
-#include <ATen/Context.h>
-
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/convolution.h"
 #include "nimble/torch/rewrites/uses.h"
+#include "nimble/torch/tf32.h"
 
 namespace nimble {
 namespace {
@@ -20,8 +19,6 @@ const c10::OperatorHandle& as_told() {
   return op;
 }
 
-bool settings_allow_tf32() { return at::globalContext().allowTF32CuDNN(at::Float32Op::CONV); }
-
 // The same convolution, told what the settings are now but for one of them, which is switched off.
 Task without(Argument setting, Task task) {
   if (task.op == by_settings()) {
@@ -29,7 +26,7 @@ Task without(Argument setting, Task task) {
     task.op = as_told();
     for (const bool value :
          {settings.benchmarkCuDNN(), settings.deterministicCuDNN() || settings.deterministicAlgorithms(),
-          settings.userEnabledCuDNN(), settings_allow_tf32()}) {
+          settings.userEnabledCuDNN(), allows_tf32(at::Float32Op::CONV)}) {
       task.arguments.emplace_back(c10::IValue(value));
     }
   }
@@ -44,7 +41,7 @@ Task unsearched(Task task) { return without(kBenchmark, std::move(task)); }
 bool may_round_to_tf32(const Task& task) {
   if (task.op != by_settings() && task.op != as_told()) return false;
   const bool allowed =
-      task.op == as_told() ? value_argument(task, kAllowTf32).toBool() : settings_allow_tf32();
+      task.op == as_told() ? value_argument(task, kAllowTf32).toBool() : allows_tf32(at::Float32Op::CONV);
   const TensorRef* x = tensor_argument(task, kInput);
   return allowed && x && x->dtype == at::kFloat;
 }

@@ -393,6 +393,89 @@ class TestParameters:
         assert_same_story(story, replays=8)
 
 
+class TestGradients:
+    @staticmethod
+    def way_back_of(model):
+        def way_back(x, y):
+            for parameter in model.parameters():
+                parameter.grad = None
+            F.cross_entropy(model(x), y).backward()
+
+        return way_back
+
+    def test_one_that_is_given_other_memory(self):
+        def story(compiler):
+            model = small_model()
+            optimizer = momentum(model)
+            way_back = compiler(self.way_back_of(model))
+            seen = []
+            for batch in batches(12):
+                way_back(*batch)
+                for parameter in model.parameters():
+                    parameter.grad.data = parameter.grad * 2
+                optimizer.step()
+                seen += [weights(model), gradients(model)]
+            return seen
+
+        assert_same_story(story, replays=6)
+
+    def test_one_that_is_added_to_and_given_other_memory(self):
+        def story(compiler):
+            model = small_model()
+            add = compiler(lambda x, y: F.cross_entropy(model(x), y).backward())
+            seen = []
+            for number, batch in enumerate(batches(16)):
+                add(*batch)
+                if number % 5 == 4:
+                    model[0].weight.grad.data = model[0].weight.grad / 2
+                seen.append(gradients(model))
+            return seen
+
+        assert_same_story(story, replays=2)
+
+    def test_to_look_at_one_does_not_make_replays_copy_it(self):
+        model = small_model()
+        way_back = nimble.compile(self.way_back_of(model))
+        looked_at = []
+        for batch in batches(8):
+            way_back(*batch)
+            looked_at.append(model[0].weight.grad._cdata)
+        assert way_back.stats["replays"] >= 4
+        assert len(set(looked_at[-4:])) == 1
+
+    def test_one_that_somebody_keeps_stays_as_it_was(self):
+        model = small_model()
+        way_back = nimble.compile(self.way_back_of(model))
+        kept, copies = [], []
+        for batch in batches(8):
+            way_back(*batch)
+            kept.append(model[0].weight.grad)
+            copies.append(model[0].weight.grad.clone())
+        assert way_back.stats["replays"] >= 4
+        assert_same(kept, copies)
+
+    def test_a_step_that_begins_with_the_update(self):
+        def story(compiler):
+            model = small_model()
+            optimizer = momentum(model)
+
+            def step(x, y):
+                optimizer.step()
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+                return loss.detach()
+
+            fast = compiler(step)
+            seen = []
+            for batch in batches(16):
+                seen += [fast(*batch), gradients(model)]
+            return seen, weights(model)
+
+        assert_same_story(story, replays=8)
+
+
 class TestCheckpoints:
     @every_optimizer
     def test_going_back_to_a_saved_state_gives_the_same_continuation(self, device, make):

@@ -437,6 +437,34 @@ class TestOutputs:
         assert_same_story(story, replays=4)
 
 
+    def test_of_which_there_are_now_more_and_now_fewer(self):
+        class Changing(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.many = nn.Linear(4, 3), False
+
+            def forward(self, x):
+                y = self.layer(x)
+                return [y, y.tanh(), y * 3] if self.many else [y, y.sin()]
+
+        def story(compiler):
+            model = Changing()
+            fast = compiler(model)
+            x, seen = torch.randn(5, 4), []
+            for _ in range(3):
+                model.many = False
+                few = fast(x)
+                model.many = True
+                many = fast(x)
+                # Back from the later one first, so that the earlier is no longer the last that ran.
+                many[2].sum().backward()
+                few[1].sum().backward()
+                seen.append(gradients(model))
+            return seen
+
+        assert_same_story(story, replays=0)
+
+
 class TestOtherWaysIn:
     @pytest.mark.parametrize(
         "make",

@@ -58,6 +58,26 @@ TEST_F(FasterOf, WhatLooksAlikeIsMeasuredOnce) {
   EXPECT_EQ(times.measured, 2);
 }
 
+// A cache that another process could read.
+struct Remembered final : KnownTimes {
+  std::map<std::string, Nanoseconds> times;
+  std::optional<Nanoseconds> find(const std::string& tasks) const override {
+    const auto found = times.find(tasks);
+    return found == times.end() ? std::nullopt : std::optional(found->second);
+  }
+  void add(const std::string& tasks, Nanoseconds time) override { times[tasks] = time; }
+};
+
+TEST_F(FasterOf, OnlyWhatWasMeasuredIsKeptForAnotherProcess) {
+  Times times{{{"aten::neg", 1000}}};
+  RewriteContext context = times.context();
+  const auto remembered = std::make_shared<Remembered>();
+  context.known = remembered;
+  EXPECT_EQ(Chooser(context).faster_of({}, exp_or_neg()), 1u);
+  ASSERT_EQ(remembered->times.size(), 1u);
+  EXPECT_EQ(remembered->times.begin()->second, 1000);
+}
+
 TEST_F(FasterOf, WithoutTimeLeftTheFirstIsTaken) {
   Times times{{{"aten::exp", 100}, {"aten::neg", 50}}};
   const RewriteContext context = times.context(/*seconds=*/-1);

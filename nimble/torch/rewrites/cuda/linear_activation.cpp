@@ -11,6 +11,7 @@
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
 #include "nimble/torch/rewrites/linear_layer.h"
+#include "nimble/torch/tf32.h"
 
 namespace nimble {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 // of half precision and of TF32, but above that of float32.
 bool has_epilogue(const std::optional<std::string>& activation, at::ScalarType type) {
   const bool rounds_more =
-      at::isReducedFloatingType(type) || (type == at::kFloat && at::globalContext().allowTF32CuBLAS());
+      at::isReducedFloatingType(type) || (type == at::kFloat && allows_tf32(at::Float32Op::MATMUL));
   return activation == "relu" || (activation == "gelu_tanh" && rounds_more);
 }
 

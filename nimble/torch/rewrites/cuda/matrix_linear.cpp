@@ -15,6 +15,7 @@
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
 #include "nimble/torch/rewrites/linear_layer.h"
+#include "nimble/torch/tf32.h"
 
 namespace nimble {
 namespace {
@@ -140,7 +141,7 @@ class Multiply {
                                    .padding = {0, 0},
                                    .dilation = {1, 1},
                                    .groups = 1};
-    const bool precise = context_.precise || !at::globalContext().allowTF32CuBLAS();
+    const bool precise = context_.precise || !allows_tf32(at::Float32Op::MATMUL);
     auto ways = matrix_ways({product, {}, site.after}, precise);
     if (!context_.chooses()) ways.resize(1);
     return ways;

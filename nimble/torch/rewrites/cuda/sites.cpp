@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "nimble/torch/rewrites/convolution.h"
+#include "nimble/torch/tf32.h"
 
 namespace nimble {
 namespace {
@@ -92,7 +93,7 @@ std::vector<std::size_t> depths(const Program& program) {
 }
 
 bool may_use_tensor_cores(at::ScalarType type) {
-  return type != at::kFloat || at::globalContext().allowTF32CuDNN(at::Float32Op::CONV);
+  return type != at::kFloat || allows_tf32(at::Float32Op::CONV);
 }
 
 void add_defaults(const c10::OperatorHandle& op, std::vector<Operand>& arguments) {
