@@ -2,7 +2,6 @@
 
 #include <ATen/core/stack.h>
 
-#include <atomic>
 #include <memory>
 #include <span>
 #include <vector>

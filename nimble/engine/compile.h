@@ -17,7 +17,8 @@ struct Outside {
   std::function<std::int64_t()> variant;  // a number that changes when the function would do something else
 };
 
-// Names a torch::nn module, or a holder of one: its parameters, buffers, and whether it trains.
+// Names a torch::nn module, or a holder of one: its parameters, buffers, and whether it, and every module that it
+// has now, trains.
 template <class Module>
 Outside watch(Module module) {
   return {.tensors =
@@ -26,7 +27,12 @@ Outside watch(Module module) {
                 for (auto& buffer : module->buffers()) tensors.push_back(std::move(buffer));
                 return tensors;
               },
-          .variant = [module] { return static_cast<std::int64_t>(module->is_training()); }};
+          .variant =
+              [module, below = module->modules(/*include_self=*/false)] {
+                std::uint64_t modes = module->is_training() ? 1 : 0;
+                for (const auto& part : below) modes = modes * 31 + (part->is_training() ? 1 : 0);
+                return static_cast<std::int64_t>(modes);
+              }};
 }
 
 // Names the optimizer as well, for a function that is a whole training step: its learning rates.

@@ -69,7 +69,7 @@ class Host {
   // one.
   virtual Tensors outside() { return {}; }
 
-  // Those places outside the function (attributes, gradients) that hold one of the escaped storages.
+  // Those places outside the function that hold one of the escaped storages.
   virtual Tensors kept(std::span<const c10::Storage> escaped) {
     static_cast<void>(escaped);
     return {};

@@ -23,7 +23,6 @@ struct ListForm {
 struct Lists {
   std::vector<std::vector<at::Tensor>> written, read, made = {};
 
-  std::size_t count() const { return (written.empty() ? read : written).front().size(); }
   std::vector<std::span<const at::Tensor>> all() const;
 };
 

@@ -21,8 +21,8 @@ namespace nimble {
 
 class AllocationsOfCall;
 
-// Watches one run of the user's function, call by call, and makes a Program of it. Fed by a dispatch mode;
-// calls may come from several threads (autograd has its own).
+// Watches one run of the user's function, call by call, and makes a Program of it. Fed by a dispatch mode, on
+// one thread at a time: backward passes stay on the thread that records.
 //
 // Identity is storage: a buffer is one storage, held weakly so that recording costs no memory.
 class ProgramBuilder {
@@ -104,7 +104,6 @@ class ProgramBuilder {
  private:
   struct Tracked;
 
-  BufferId add_buffer(Buffer buffer, bool constant);
   BufferId track(const at::Tensor& tensor, Buffer buffer, bool constant);
   // The buffer of a tensor that some call takes or that is returned; one never seen before lives outside.
   BufferId known_buffer(const at::Tensor& tensor);

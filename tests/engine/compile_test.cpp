@@ -167,6 +167,16 @@ TEST_F(Compile, AReplacedParameterIsNoticed) {
   EXPECT_TRUE(at::equal(fast({x})[0], net->forward(x)));
 }
 
+TEST_F(Compile, APartOfAModuleThatIsFrozenIsNoticed) {
+  torch::nn::BatchNorm1d norm(4);
+  torch::nn::Sequential net(torch::nn::Linear(4, 4), norm);
+  auto fast = compile([&](const Tensors& in) -> Tensors { return {net->forward(in[0])}; }, {}, watch(net));
+  const at::Tensor x = torch::randn({8, 4});
+  for (int i = 0; i < 3; ++i) fast({x});
+  norm->eval();
+  EXPECT_TRUE(at::equal(fast({x})[0], net->forward(x)));
+}
+
 TEST_F(Compile, AnOutsideVersionIsBumpedByAReplay) {
   const at::Tensor counter = torch::zeros({1});
   auto fast = compile([&](const Tensors& in) -> Tensors {

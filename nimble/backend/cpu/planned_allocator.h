@@ -8,8 +8,8 @@ namespace nimble::cpu {
 // AllocationHook it hands every request straight on.
 void install_planned_allocator();
 
-// One block of memory from which planned addresses are served. Freed when the owner goes; pointers into it
-// that PyTorch still holds as raw memory are recognised and not freed twice.
+// One block of memory from which planned addresses are served. Freed when the owner goes; while it is there,
+// raw pointers into it are recognised, so that nobody frees a part of it.
 class Arena {
  public:
   explicit Arena(std::size_t bytes);

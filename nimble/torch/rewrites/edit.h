@@ -30,7 +30,6 @@ class Edit {
 
   void drop(TaskId task) { dropped_.insert(task); }
   bool touches(TaskId task) const { return dropped_.contains(task) || replaced_.contains(task); }
-  bool empty() const { return dropped_.empty() && replaced_.empty() && inserted_.empty(); }
 
   // A task as `insert` and `replace` make it, to be measured.
   Task make_task(TaskId like, const c10::OperatorHandle& op, std::vector<Operand> arguments,

@@ -13,6 +13,8 @@
 // which leave no such choice.
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "nimble/kernels/expression.h"
 #include "nimble/torch/operator_facts.h"
