@@ -17,8 +17,8 @@ struct Outside {
   std::function<std::int64_t()> variant;  // a number that changes when the function would do something else
 };
 
-// Names a torch::nn module, or a holder of one: its parameters, buffers, and whether it, and every module that it
-// has now, trains.
+// Names a torch::nn module, or a holder of one: its parameters, buffers, and whether it, and every module
+// that it has now, trains.
 template <class Module>
 Outside watch(Module module) {
   return {.tensors =

@@ -180,8 +180,8 @@ void Compiled::give_up(Entry& entry, const std::string& why, Host& host, Mode mo
   if (first) host.warn(why + ". Running eagerly from now on");
 }
 
-// Fills an entry that has no program yet with what a recording made, and shares it with other threads: in this
-// order, since they look at all of it.
+// Fills an entry that has no program yet with what a recording made, and shares it with other threads: in
+// this order, since they look at all of it.
 void Compiled::begin(const std::shared_ptr<Entry>& entry, Recording&& recording, Host& host, Mode mode,
                      const std::shared_ptr<Entry>& instead_of) {
   constexpr int kAttempts = 3;

@@ -85,7 +85,8 @@ Derivative record_derivative(const Tensors& inputs, const Tensors& outputs, Prog
   Derivative derivative;
   const auto candidates = differentiable_results(inputs, outputs);
   auto seen = used.seen().value_or(std::vector<bool>());
-  if (seen.size() != candidates.size()) seen.assign(candidates.size(), true);  // of another function, as it were
+  if (seen.size() != candidates.size())
+    seen.assign(candidates.size(), true);  // of another function, as it were
   for (std::size_t n = 0; n < candidates.size(); ++n) {
     (seen[n] ? derivative.results : derivative.not_used).push_back(candidates[n]);
   }

@@ -22,8 +22,8 @@ const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
-// Besides us, who hold `ours` references. Its object in Python, which stays once somebody has looked at it, is
-// nobody; whoever holds that is.
+// Besides us, who hold `ours` references. Its object in Python, which stays once somebody has looked at it,
+// is nobody; whoever holds that is.
 bool somebody_holds(const at::Tensor& tensor, std::size_t ours) {
   return !torch::autograd::impl::is_tensor_stealable(tensor, ours);
 }

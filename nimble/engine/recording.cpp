@@ -39,8 +39,8 @@ Tensors tensors_with_a_place(const Recording& recording, ProgramBuilder& builder
 // that will be.
 bool make_derivative(Recording& recording, const Tensors& inputs, ProgramBuilder& builder, Host& host,
                      const UsedResults& used, bool used_may_show, Tensors& made) {
-  const auto refuse = [&](const char* why, bool may_pass) {
-    recording.refusal = std::string("[nimble::record] ") + why;
+  const auto refuse = [&](const std::string& why, bool may_pass) {
+    recording.refusal = "[nimble::record] " + why;
     recording.may_pass = may_pass;
     return false;
   };
@@ -48,6 +48,14 @@ bool make_derivative(Recording& recording, const Tensors& inputs, ProgramBuilder
     return refuse("the function goes backward itself and returns results that require grad as well", false);
   if (builder.is_in_parts())
     return refuse("an optimizer that computes on the host, in a function whose results require grad", false);
+  if (const auto& where = builder.used_result_from_outside()) {
+    return refuse(
+        "the function uses a tensor that was computed outside of it and that requires grad" +
+            (where->empty() ? "" : " (" + *where + ")") +
+            ": gradients would not reach what it was computed from. Pass it as an argument, or compute "
+            "it inside the function",
+        false);
+  }
   if (used.vary()) return refuse("the loss uses other results of the function from call to call", false);
   if (used_may_show && !used.seen() && differentiable_results(inputs, recording.outputs).size() > 1)
     return refuse("which results the loss uses is not known yet", true);

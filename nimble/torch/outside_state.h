@@ -25,8 +25,8 @@ class OutsideState {
 
   // Writes the saved bytes and generator states back.
   void restore() const;
-  // The same on the way out of something that failed. What it throws is left out: the device is in error, which
-  // whatever is asked of it next will say.
+  // The same on the way out of something that failed. What it throws is left out: the device is in error,
+  // which whatever is asked of it next will say.
   void try_restore() const noexcept;
 
   // Each saved place as it is now: the whole memory of a tensor, and generators.

@@ -217,6 +217,11 @@ ProgramBuilder::Call ProgramBuilder::before(const c10::OperatorHandle& op, const
               {.kind = BufferKind::kConstant, .outside = tensor, .address = tensor.storage().mutable_data()},
               true);
       }
+      for_each_tensor(value, [&](const at::Tensor& tensor) {
+        const bool is_result = tensor.requires_grad() && !tensor.is_leaf();
+        if (is_result && !used_result_from_outside_ && !tracked_.contains(storage_of(tensor)))
+          used_result_from_outside_ = call.where;
+      });
       call.arguments.push_back(argument_operand(value));
       for_each_tensor(value, [&](const at::Tensor& tensor) { see_leaf(tensor); });
       for_each_ref(call.arguments.back(), [&](const TensorRef& ref) {

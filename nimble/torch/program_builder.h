@@ -84,6 +84,10 @@ class ProgramBuilder {
   // Tensors that live outside and for which autograd keeps a gradient.
   std::vector<at::Tensor> leaves() const { return leaves_.seen(); }
 
+  // Where an operator was first given a tensor from outside that is a result itself: autograd goes back from
+  // it to leaves that nobody here knows of.
+  const std::optional<std::string>& used_result_from_outside() const { return used_result_from_outside_; }
+
   // Whether there were pauses.
   bool is_in_parts() const { return program_.parts > 1; }
 
@@ -135,6 +139,7 @@ class ProgramBuilder {
   bool in_step_ = false;
   std::vector<std::vector<LeafGradient>> gradients_at_pauses_;
   Leaves leaves_;
+  std::optional<std::string> used_result_from_outside_;
   std::unordered_map<const c10::StorageImpl*, Tracked> tracked_;
   std::vector<bool> constant_;    // by buffer: nothing but constants went into it so far
   std::vector<at::Tensor> held_;  // by buffer: keeps what may fold to a constant alive

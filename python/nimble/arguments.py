@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from nimble import _C
+
 
 class _Itself:
     """Stands for an object that has no hash, and for no other that may be found at its address later."""
@@ -70,6 +72,10 @@ def _look(args: tuple, kwargs: dict, tensor: type = torch.Tensor) -> tuple[list[
     return tensors, tuple(rest)
 
 
+# Classes of tensors that are nothing but tensors. Others have a say in what operators do and return.
+_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
 class Structure:
     """How tensors are arranged in arguments or results, and what stands between them."""
 
@@ -105,6 +111,10 @@ def take_apart(value: Any) -> tuple[list[torch.Tensor], Structure]:
     return [leaf for leaf, is_tensor in zip(leaves, structure.is_tensor, strict=True) if is_tensor], structure
 
 
+class OwnTensorClass(_C.RecordError):
+    """An argument of a class of tensors that says itself what operators do with it."""
+
+
 class Arguments:
     """Numbers the structures that one function is called with, so that the engine can compare them at no cost."""
 
@@ -114,12 +124,19 @@ class Arguments:
         self._seen: dict[tuple, int] = {}  # what a look showed: variant
 
     def flatten(self, args: tuple, kwargs: dict) -> tuple[Sequence[torch.Tensor], int]:
+        """Raises OwnTensorClass where an argument is a tensor and something more."""
         if not kwargs and (variant := self._plain.get(len(args))) is not None and _are_tensors(args):
             return args, variant
         look = _look(args, kwargs)
         if look and (variant := self._seen.get(look[1])) is not None:
             return look[0], variant
         leaves, spec = pytree.tree_flatten((args, dict(sorted(kwargs.items()))), is_leaf=_is_leaf)
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor) and type(leaf) not in _TENSORS:
+                raise OwnTensorClass(
+                    f"[nimble::call] an argument is a {type(leaf).__name__}, a class of tensors of its own, whose "
+                    "functions a replay would leave out. Pass a plain tensor: x.as_subclass(torch.Tensor)"
+                )
         structure = Structure(leaves, spec)
         variant = self._variants.setdefault(structure.key(), len(self._variants))
         if not kwargs and leaves and _are_tensors(args):

@@ -1,6 +1,7 @@
 """`nimble.compile`: a callable that records itself on first use and is replayed by the engine from then on."""
 
 import contextlib
+import copy
 import functools
 import gc
 import inspect
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from nimble import _C, messages
-from nimble.arguments import Arguments, Structure, take_apart
+from nimble.arguments import Arguments, OwnTensorClass, Structure, take_apart
 from nimble.hooks import refuse_backward_hooks
 from nimble.optimizers import Optimizers, StatesBefore, Step
 from nimble.places import (
@@ -121,13 +122,26 @@ class _Call:
     log = staticmethod(messages.log.info)
 
 
+def _somebody_else_watches() -> bool:
+    """Another mode of PyTorch's dispatcher (torch.export, fake tensors, a mode that counts) or a tracer wants to see
+    every operator itself."""
+    return torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
+
+
 class CompiledFunction:
     """Answers like the function it was made from, from a schedule made ahead of time."""
 
     def __init__(
-        self, function: Callable, options: _C.CompileOptions, static: list[torch.Tensor] | None = None
+        self,
+        function: Callable,
+        options: _C.CompileOptions,
+        static: list[torch.Tensor] | None = None,
+        asked_for: dict[str, Any] | None = None,
     ):
         self._function = function
+        self._asked_for = asked_for or {}
+        self._strict = options.strict
+        self._warned = False
         self._compiled = compiled = _C.Compiled(options)
         self._arguments = Arguments()
         self._static = static or []
@@ -136,7 +150,12 @@ class CompiledFunction:
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args, **kwargs):
-        inputs, variant = self._arguments.flatten(args, kwargs)
+        if _somebody_else_watches():
+            return self._function(*args, **kwargs)
+        try:
+            inputs, variant = self._arguments.flatten(args, kwargs)
+        except OwnTensorClass as refusal:
+            return self._run_eagerly(refusal, args, kwargs)
         replayed = self._compiled.replay_if_ready(inputs, variant)
         if replayed is None:
             call = self._call(args, kwargs)
@@ -146,6 +165,24 @@ class CompiledFunction:
                 return call.result
         outputs, structure = replayed
         return structure.fill(outputs)
+
+    def _run_eagerly(self, refusal: OwnTensorClass, args: tuple, kwargs: dict) -> Any:
+        if self._strict:
+            raise refusal
+        if not self._warned:
+            messages.warn(f"{refusal}. Such calls run eagerly")
+            self._warned = True
+        return self._function(*args, **kwargs)
+
+    def __copy__(self) -> "CompiledFunction":
+        return compile(copy.copy(self._function), **self._asked_for)
+
+    def __deepcopy__(self, memo: dict) -> "CompiledFunction":
+        return compile(copy.deepcopy(self._function, memo), **self._asked_for)
+
+    def __reduce_ex__(self, _protocol: int) -> tuple:
+        """What was recorded is of this process: whoever reads it records anew."""
+        return _compiled_anew, (self._function, self._asked_for)
 
     def prepare(self, *args, **kwargs):
         """Records, checks and plans for arguments like these now, and leaves all state as it was.
@@ -229,6 +266,18 @@ class CompiledModule:
     def __call__(self, *args, **kwargs):
         return self._nimble(*args, **kwargs)
 
+    def __copy__(self) -> torch.nn.Module:
+        return copy.copy(self._nimble)
+
+    def __deepcopy__(self, memo: dict) -> torch.nn.Module:
+        return copy.deepcopy(self._nimble, memo)
+
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        return self._nimble.__reduce_ex__(protocol)
+
+    def _get_name(self) -> str:
+        return f"Compiled{super()._get_name()}"  # in its repr; others go by the name of its class
+
     def prepare(self, *args, **kwargs):
         self._nimble.prepare(*args, **kwargs)
         return self
@@ -242,16 +291,28 @@ class CompiledModule:
     task_graph = property(lambda self: self._nimble.task_graph)
 
 
-def _compile_module(module: torch.nn.Module, options: _C.CompileOptions) -> torch.nn.Module:
+def _compile_module(module: torch.nn.Module, function: CompiledFunction) -> torch.nn.Module:
     cls = type(module)
-    compiled_class = type(f"Compiled{cls.__name__}", (CompiledModule, cls), {"__module__": cls.__module__})
+    named_alike = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    compiled_class = type(cls.__name__, (CompiledModule, cls), named_alike)
     compiled = compiled_class.__new__(compiled_class)
     compiled.__dict__ = module.__dict__
-    object.__setattr__(compiled, "_nimble", CompiledFunction(module, options))
+    object.__setattr__(compiled, "_nimble", function)
     return compiled
 
 
-def compile(model: Callable, **options):
+def _compiled_anew(model: Callable, options: dict[str, Any]) -> Callable:
+    return compile(model, **options)
+
+
+def _is_from_torch_compile(model: Callable) -> bool:
+    return type(model).__name__ == "OptimizedModule" or hasattr(model, "_torchdynamo_orig_callable")
+
+
+_TO_COME = object()
+
+
+def compile(model: Callable = _TO_COME, **options):
     """Makes a callable that answers like `model` (a module or a function), faster.
 
     The first call with a new signature runs eagerly and is recorded; the next is run both ways and compared; from then
@@ -268,14 +329,19 @@ def compile(model: Callable, **options):
     rewrites ("none")    "default" for all, "none", or a list of names from nimble.rewrites()
     tolerance ("auto")   how far rewritten results may be from eager's, relative to their largest value
     """
+    if model is _TO_COME:  # @nimble.compile(streams=1)
+        return functools.partial(compile, **options)
     if not callable(model):
         raise TypeError(f"nimble.compile needs a module or a function, not {type(model).__name__}")
+    if _is_from_torch_compile(model):
+        raise TypeError(
+            "this was made by torch.compile, which records by itself: pass the model that it was made from, or use "
+            'torch.compile(model, backend="nimble")'
+        )
     if isinstance(model, CompiledModule | CompiledFunction):
         raise TypeError("this is compiled already: pass the model itself to nimble.compile")
-    settings = compile_options(**options)
-    if isinstance(model, torch.nn.Module):
-        return _compile_module(model, settings)
-    return CompiledFunction(model, settings)
+    function = CompiledFunction(model, compile_options(**options), asked_for=options)
+    return _compile_module(model, function) if isinstance(model, torch.nn.Module) else function
 
 
 class Nimble:

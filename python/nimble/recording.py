@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -103,15 +104,32 @@ def _modules_that_run(
         builder.set_module("")
 
 
+def _random_numbers_of_the_host() -> tuple:
+    """Where Python's own stand, and numpy's."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return random.getstate(), None
+    _, numbers, *rest = numpy.random.get_state()
+    return random.getstate(), (numbers.tobytes(), rest)
+
+
 def record(
     builder: _C.ProgramBuilder, body: Callable[[], object], names: ModuleNames
 ) -> tuple[object, list[torch.nn.Module]]:
     """Runs `body` while the builder watches. Returns its result and the modules that ran."""
     seen: dict[int, torch.nn.Module] = {}
+    before = _random_numbers_of_the_host()
     with (
         _modules_that_run(builder, names, seen),
         data_reads_refused(builder, user_line),
         _Operators(builder),
     ):
         result = body()
+    if not builder.refused() and _random_numbers_of_the_host() != before:
+        builder.refuse(
+            "a random number of Python's or numpy's",
+            "the host draws it, and what it decides would be the same at every replay",
+            "Draw it before the call and pass it in as a tensor, or draw with torch",
+            "",
+        )
     return result, list(seen.values())

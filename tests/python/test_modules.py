@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import warnings
 
 import pytest
@@ -433,6 +434,66 @@ def test_a_batch_times_a_single_matrix_is_the_product_that_eager_computes(multip
     assert "bmm#" not in folded.program()
 
 
+class TestCopies:
+    @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda fast: pickle.loads(pickle.dumps(fast))])
+    def test_a_copy_has_weights_of_its_own_and_is_compiled_with_the_same_options(self, duplicate):
+        model = small_model()
+        fast = nimble.compile(model, strict=True)
+        other, x = duplicate(fast), picture()
+        expected = model(x)
+        model[4].bias.add_(1)
+        other.prepare(x)
+        assert_same(replay(other, x), expected)
+        with pytest.raises(nimble.GuardError):
+            other(torch.cat([x, x]))
+
+    def test_a_shallow_copy_shares_the_weights(self):
+        model = small_model()
+        other = copy.copy(nimble.compile(model)).prepare(picture())
+        model[4].bias.add_(1)
+        x = picture()
+        assert_same(replay(other, x), model(x))
+
+    def test_a_function_can_be_copied(self):
+        other = copy.deepcopy(nimble.compile(torch.sin))
+        x = torch.randn(3)
+        warm_up(other, x)
+        assert_same(replay(other, x), x.sin())
+
+    def test_averages_of_a_compiled_model(self):
+        model = small_model()
+        averaged = torch.optim.swa_utils.AveragedModel(nimble.compile(model))
+        x = picture()
+        assert_same(averaged(x), model(x))
+
+    def test_its_class_is_called_as_that_of_the_model(self):
+        fast = nimble.compile(small_model())
+        assert type(fast).__name__ == "Sequential"
+        assert repr(fast).startswith("CompiledSequential(")
+
+
+class TestOthersWhoWatch:
+    def test_export_sees_the_model_itself(self):
+        model = nn.Linear(3, 2)
+        fast = nimble.compile(model)
+        x = torch.randn(4, 3)
+        warm_up(fast, x)
+        with torch.enable_grad():
+            exported = torch.export.export(fast, (x,))
+        assert_same(exported.module()(x).detach(), model(x))
+
+    def test_fake_tensors_pass_through(self):
+        fast = nimble.compile(nn.Linear(3, 2))
+        with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
+            assert fast(torch.empty(4, 3)).shape == (4, 2)
+
+    def test_a_tracer_sees_the_function_itself(self):
+        fast = nimble.compile(lambda x: x.sin() * 2)
+        x = torch.randn(4, 3)
+        warm_up(fast, x)
+        assert_same(torch.jit.trace(lambda x: fast(x), x)(x + 1), (x + 1).sin() * 2)
+
+
 class TestSeveral:
     def test_two_compiled_models_share_weights(self):
         shared = nn.Linear(4, 4)
@@ -484,3 +545,17 @@ class TestSeveral:
         fast = nimble.compile(small_model())
         with pytest.raises(TypeError, match="compiled"):
             nimble.compile(fast)
+
+    def test_what_torch_compile_made_is_refused(self):
+        for made in (torch.compile(small_model()), torch.compile(torch.sin)):
+            with pytest.raises(TypeError, match='backend="nimble"'):
+                nimble.compile(made)
+
+    def test_options_may_come_first(self):
+        @nimble.compile(streams=1)
+        def double(x):
+            return x * 2
+
+        x = torch.randn(3)
+        warm_up(double, x)
+        assert_same(replay(double, x), x * 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import random
 import warnings
 
 import numpy
@@ -331,3 +332,58 @@ def test_errors_have_one_root():
     for error in (nimble.RecordError, nimble.GuardError, nimble.ValidationError):
         assert issubclass(error, nimble.Error)
     assert issubclass(nimble.Error, RuntimeError)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [random.random, numpy.random.rand, lambda: random.choice([1, 2])],
+    ids=["python", "numpy", "choice"],
+)
+def test_random_numbers_of_the_host_are_refused(draw):
+    with pytest.raises(nimble.RecordError, match=r"(?s)Python's or numpy's.*draw with torch"):
+        nimble.compile(lambda x: x * draw()).prepare(torch.randn(3))
+
+
+class Marked(torch.Tensor):
+    """A tensor whose sums are taken for differences."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        return -result if func in (torch.add, torch.Tensor.add, torch.Tensor.__add__) else result
+
+
+def test_a_tensor_class_of_ones_own_runs_eagerly():
+    fast = nimble.compile(lambda x: x + 1)
+    x = torch.randn(3)
+    warm_up(fast, x)
+    marked = x.as_subclass(Marked)
+    with pytest.warns(nimble.FallbackWarning, match="Marked"):
+        result = fast(marked)
+    assert type(result) is Marked
+    assert_same(result.as_subclass(torch.Tensor), -(x + 1))
+    assert_same(replay(fast, x), x + 1)
+    with pytest.raises(nimble.RecordError, match="Marked"):
+        nimble.compile(lambda x: x + 1, strict=True)(marked)
+
+
+def test_a_result_from_outside_that_requires_grad_is_refused():
+    base, bias = torch.randn(3, 3, requires_grad=True), torch.zeros(3, requires_grad=True)
+    with torch.enable_grad():
+        weight = base * 2
+        fast = nimble.compile(lambda x: x @ weight + bias)
+        with pytest.warns(nimble.FallbackWarning, match="computed outside"):
+            for _ in range(4):
+                base.grad = None
+                x = torch.randn(2, 3)
+                fast(x).sum().backward(retain_graph=True)
+                assert_same(base.grad, 2 * x.sum(0)[:, None].expand(3, 3).contiguous())
+        with pytest.raises(nimble.RecordError, match="Pass it as an argument"):
+            nimble.compile(lambda x: x @ weight).prepare(torch.randn(2, 3))
+
+
+def test_the_warning_points_at_the_users_line():
+    fast = nimble.compile(reads_an_item)
+    with pytest.warns(nimble.FallbackWarning) as given:
+        fast(torch.randn(3))
+    assert given[0].filename == __file__

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 import nimble
 from nimble.bench.arguments import positive
@@ -163,6 +164,8 @@ LIBRARIES: dict[str, tuple[Callable[[], list[str]], Callable[[str, int], tuple[n
 def load(name: str, arguments: argparse.Namespace, device: torch.device) -> Model:
     """The model in eval mode on its device, with inputs. WrongInput or MissingPackage where that cannot be."""
     path, separator, function = name.rpartition(":")
+    if not separator and name.endswith(".py"):
+        raise WrongInput(f"a file needs a function that makes the model: {name}:make")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if separator and path.endswith(".py"):
@@ -227,7 +230,8 @@ def from_file(path: Path, function: str) -> tuple[Callable[..., Any], Inputs]:
         module, inputs = made, made.example_inputs
     else:
         raise WrongInput(
-            f"{path}:{function} must return a model and a tuple of inputs, not {type(made).__name__}"
+            f"{path}:{function} must return a model and a tuple of inputs, or a model with an attribute "
+            f"example_inputs, not {type(made).__name__}"
         )
     return module, inputs if isinstance(inputs, tuple) else (inputs,)
 
@@ -246,8 +250,11 @@ def load_weights(module: Callable[..., Any], path: Path) -> None:
 def on_device(model: Model, dtype: torch.dtype) -> Model:
     if isinstance(model.module, nn.Module):
         model.module = model.module.eval().to(model.device, dtype)
-    model.inputs = tuple(
-        tensor.to(model.device, dtype) if tensor.is_floating_point() else tensor.to(model.device)
-        for tensor in model.inputs
-    )
+
+    def moved(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return value.to(model.device, dtype) if value.is_floating_point() else value.to(model.device)
+
+    model.inputs = tree_map(moved, model.inputs)
     return model

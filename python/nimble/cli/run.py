@@ -40,7 +40,7 @@ examples:
   nimble run timm:resnet18 --batch 8 --dtype bf16
   nimble run googlenet --streams 4 --option tune=0
   nimble run bert --report bert.html             of transformers, with its default configuration
-  nimble run my_model.py:make --weights w.pt     make() returns a model, or a model and its inputs
+  nimble run my_model.py:make --weights w.pt     make() returns a model and a tuple of inputs
   nimble run mobilenet_v2 --json                 only JSON on standard output
 
 exit status: 0 fine; 1 a result differs from eager's; 2 a wrong name, file or option, or a missing package;

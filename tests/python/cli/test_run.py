@@ -232,3 +232,8 @@ def test_from_a_shell_only_json_comes_out(model_file):
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""  # no progress bars where nobody looks
     assert json.loads(result.stdout)["machine"]["torch"].startswith("2.11")
+
+
+def test_a_file_without_a_function_is_answered_with_how_to_name_one(model_file, capsys):
+    assert run(str(model_file)) == 2
+    assert f"{model_file}:make" in capsys.readouterr().err

@@ -436,7 +436,6 @@ class TestOutputs:
 
         assert_same_story(story, replays=4)
 
-
     def test_of_which_there_are_now_more_and_now_fewer(self):
         class Changing(nn.Module):
             def __init__(self):

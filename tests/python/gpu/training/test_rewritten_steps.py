@@ -147,8 +147,8 @@ KERNELS = {
     "momentum_foreach": 1,
     "nesterov_foreach": 1,
     "decay_foreach": 1,
-    # The update, and the correction of the second moment. That of the first divides by a number, and has too few numbers
-    # for a trial to tell that nothing rounds otherwise.
+    # The update, and the correction of the second moment. That of the first divides by a number, and has too few
+    # numbers for a trial to tell that nothing rounds otherwise.
     "adam_foreach_capturable": 2,
     "adamw_foreach_capturable": 2,
     "rmsprop_foreach_capturable": 1,
