@@ -8,7 +8,7 @@ namespace nimble {
 namespace {
 
 at::Tensor wide(const at::Tensor& tensor) {
-  return (tensor.is_complex() ? at::view_as_real(tensor) : tensor).to(at::kDouble);
+  return (tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor).to(at::kDouble);
 }
 
 }  // namespace

@@ -306,6 +306,8 @@ def _compiled_anew(model: Callable, options: dict[str, Any]) -> Callable:
 
 
 def _is_from_torch_compile(model: Callable) -> bool:
+    if getattr(model, "_torchdynamo_disable", False):  # what it must not touch bears its marks too
+        return False
     return type(model).__name__ == "OptimizedModule" or hasattr(model, "_torchdynamo_orig_callable")
 
 

@@ -95,6 +95,12 @@ TEST(ManyTensors, WhatIsNoNumberIsNearItsLikeAndFarFromAllElse) {
   EXPECT_EQ(apart(a, at::tensor({1.0, kNan, -kInfinity})), kInfinity);
 }
 
+TEST(ManyTensors, ConjugatesThatWereNeverWrittenDownHaveDistances) {
+  const at::Tensor a = at::tensor({c10::complex<float>(1, 2)}).conj(),
+                   b = at::tensor({c10::complex<float>(1, 3)});
+  EXPECT_EQ(distances(std::vector<at::Tensor>{a}, std::vector<at::Tensor>{b})[0], 5);
+}
+
 TEST(ManyTensors, WhatIsNoNumberHasNoMagnitude) {
   const std::vector<at::Tensor> tensors = {at::tensor({1.0, kNan, 2.0}), at::tensor({1.5, 3.0, kInfinity})};
   EXPECT_EQ(magnitudes(tensors), (std::vector<double>{2, 3}));

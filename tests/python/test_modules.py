@@ -551,6 +551,12 @@ class TestSeveral:
             with pytest.raises(TypeError, match='backend="nimble"'):
                 nimble.compile(made)
 
+    def test_what_torch_compile_shall_leave_alone_is_not(self):
+        fast = nimble.compile(torch.compiler.disable(lambda x: x * 2))
+        x = torch.randn(3)
+        warm_up(fast, x)
+        assert_same(replay(fast, x), x * 2)
+
     def test_options_may_come_first(self):
         @nimble.compile(streams=1)
         def double(x):
