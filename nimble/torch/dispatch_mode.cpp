@@ -129,6 +129,10 @@ bool is_composite(const c10::OperatorHandle& op, const torch::jit::Stack& stack)
 }
 
 void call_composite(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  // Views of parameters require grad in eager code, also in inference mode, and products ask for that.
+  const auto keys = c10::impl::tls_local_dispatch_key_set();
+  const c10::impl::ForceDispatchKeyGuard with_views(keys.included_,
+                                                    keys.excluded_.remove(c10::DispatchKey::ADInplaceOrView));
   op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
 }
 

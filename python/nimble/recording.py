@@ -65,7 +65,8 @@ class _Operators(TorchDispatchMode):
             return func(*args, **kwargs)
         result = self.builder.call(func, args, kwargs, user_line())
         if result is NotImplemented:  # nothing but calls of other operators: look at those
-            with self:
+            # Views of parameters require grad in eager code, also in inference mode, and products ask for that.
+            with self, torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
                 # PyTorch's own C++ decomposition, which eager runs; OpOverload.decompose may prefer one in Python.
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         return result

@@ -30,19 +30,27 @@ def _one_of(*choices: str) -> Callable[[str], str]:
 def _streams(text: str) -> int | None:
     if text == "auto":
         return None
-    return 0 if text == "max" else _count(text)
+    return 0 if text == "max" else _count(text, "neither auto, max nor a number of streams")
 
 
-def _count(text: str) -> int:
-    if int(text) < 0:
+def _count(text: str, otherwise: str = "no whole number") -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is {otherwise}") from None
+    if number < 0:
         raise ValueError(f"{text} is negative")
-    return int(text)
+    return number
 
 
 def _seconds(text: str) -> float:
-    if not float(text) >= 0:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number") from None
+    if not number >= 0:
         raise ValueError(f"{text} is negative")
-    return float(text)
+    return number
 
 
 def _names(text: str) -> list[str]:

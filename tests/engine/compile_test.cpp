@@ -167,6 +167,17 @@ TEST_F(Compile, AReplacedParameterIsNoticed) {
   EXPECT_TRUE(at::equal(fast({x})[0], net->forward(x)));
 }
 
+TEST_F(Compile, ARecurrentNetworkInInferenceModeIsEagersFromTheFirstCallOn) {
+  torch::nn::GRU net(torch::nn::GRUOptions(8, 16).batch_first(true));
+  auto fast = compile([&](const Tensors& in) -> Tensors { return {std::get<0>(net->forward(in[0]))}; });
+  const c10::InferenceMode inference;
+  for (int i = 0; i < 4; ++i) {
+    const at::Tensor x = torch::randn({2, 5, 8});
+    EXPECT_TRUE(at::equal(fast({x})[0], std::get<0>(net->forward(x)))) << "call " << i;
+  }
+  EXPECT_EQ(fast.stats().replays, 2u);
+}
+
 TEST_F(Compile, APartOfAModuleThatIsFrozenIsNoticed) {
   torch::nn::BatchNorm1d norm(4);
   torch::nn::Sequential net(torch::nn::Linear(4, 4), norm);

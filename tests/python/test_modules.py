@@ -417,6 +417,19 @@ def test_the_fast_path_of_attention(mode):
         assert_same(replay(fast, x), function(x))
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+def test_recurrent_networks_are_eagers_from_the_first_call_on(kind, mode):
+    """In inference mode a recording sees them whole and takes them apart, as eager does."""
+    model = kind(8, 16, batch_first=True, bidirectional=True).eval()
+    fast = nimble.compile(model)
+    with mode():
+        for _ in range(4):
+            x = torch.randn(2, 5, 8)
+            assert_same(fast(x), model(x))
+    assert fast.stats["replays"] == 2
+
+
 @pytest.mark.parametrize(
     "multiply",
     [lambda a, b: torch.matmul(a, b), lambda a, b: a.matmul(b), lambda a, b: a @ b],

@@ -165,3 +165,18 @@ def test_without_sharing_every_buffer_has_bytes_of_its_own_and_answers_stay_the_
     )
     assert_same(apart(x), shared(x))
     assert apart.stats["arena_bytes"] >= apart.stats["allocated_bytes"] > 2 * shared.stats["arena_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("streams", "many", "neither auto, max nor a number"),
+        ("cache_size", "few", "no whole number"),
+        ("tune", "soon", "no number"),
+        ("tolerance", "some", "no number"),
+        ("tune", -1, "negative"),
+    ],
+)
+def test_a_value_of_another_kind_is_answered_with_what_is_expected(option, value, said):
+    with pytest.raises(ValueError, match=rf"option {option}: .*{value}.* is {said}"):
+        nimble.compile(torch.sin, **{option: value})

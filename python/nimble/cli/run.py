@@ -108,7 +108,7 @@ def run_model(model: Model, arguments: argparse.Namespace, say: Callable[[str], 
     return {
         "model": model.name,
         "from": model.library,
-        "batch": arguments.batch,
+        "batch": None if model.library == "file" else arguments.batch,  # a file makes its inputs itself
         "dtype": arguments.dtype,
         "device": str(model.device),
         "answer": answer,
@@ -124,8 +124,9 @@ def run_model(model: Model, arguments: argparse.Namespace, say: Callable[[str], 
 def show(rows: list[dict], arguments: argparse.Namespace) -> None:
     console = Console()
     console.width = max(console.width, 240)  # the whole table, also where the terminal is narrow or none
+    batch = "" if any(row["batch"] is None for row in rows) else f"batch {arguments.batch}, "
     table = Table(
-        title=f"milliseconds, batch {arguments.batch}, {arguments.dtype}, on {rows[0]['device']}",
+        title=f"milliseconds, {batch}{arguments.dtype}, on {rows[0]['device']}",
         caption="medians of interleaved runs; MiB: the arena, of what it takes without planning",
         box=box.SIMPLE,
     )
