@@ -55,9 +55,11 @@ void Compiled::insert(std::shared_ptr<Entry> entry, Host& host) {
     }
   }
   if (thrashes) {
-    host.warn("[nimble::call] signatures are recorded and dropped again and again: more than cache_size=" +
-              std::to_string(options_.cache_size) +
-              " different shapes or settings are in use. Raise cache_size, or pad inputs to fewer shapes");
+    host.warn(
+        "[nimble::call] signatures are recorded and dropped again and again: more than cache_size=" +
+        std::to_string(options_.cache_size) +
+        " different shapes, settings or values of arguments are in use. Raise cache_size, pad inputs to "
+        "fewer shapes, or pass numbers as tensors");
   }
 }
 

@@ -1,5 +1,6 @@
 """Arguments and results of any structure, as the engine sees them: tensors, and a number for all the rest."""
 
+import itertools
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -118,7 +119,12 @@ class OwnTensorClass(_C.RecordError):
 class Arguments:
     """Numbers the structures that one function is called with, so that the engine can compare them at no cost."""
 
+    _MOST = (
+        4096  # a function that is called with another number each time is no reason to remember all of them
+    )
+
     def __init__(self):
+        self._numbers = itertools.count()  # none is ever given twice
         self._variants: dict[Any, int] = {}
         self._plain: dict[int, int] = {}  # how many tensors, all positional: variant
         self._seen: dict[tuple, int] = {}  # what a look showed: variant
@@ -138,7 +144,7 @@ class Arguments:
                     "functions a replay would leave out. Pass a plain tensor: x.as_subclass(torch.Tensor)"
                 )
         structure = Structure(leaves, spec)
-        variant = self._variants.setdefault(structure.key(), len(self._variants))
+        variant = self._number_of(structure.key())
         if not kwargs and leaves and _are_tensors(args):
             self._plain[len(args)] = variant
         if look:
@@ -146,3 +152,13 @@ class Arguments:
         return [
             leaf for leaf, is_tensor in zip(leaves, structure.is_tensor, strict=True) if is_tensor
         ], variant
+
+    def _number_of(self, key: tuple) -> int:
+        number = self._variants.get(key)
+        if number is not None:
+            return number
+        if len(self._variants) >= self._MOST:
+            for known in (self._variants, self._plain, self._seen):
+                known.clear()
+        number = self._variants[key] = next(self._numbers)
+        return number

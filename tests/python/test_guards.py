@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from nimble.arguments import Arguments
 from support import assert_same, replay, warm_up
 from torch import nn
 from torch.nn import functional as F
@@ -343,3 +344,12 @@ class TestCache:
         warm_up(fast, x)
         assert fast.stats["recordings"] > recordings
         assert_same(replay(fast, x), function(x))
+
+
+def test_numbers_of_calls_are_neither_kept_for_ever_nor_given_twice():
+    arguments = Arguments()
+    x = torch.ones(1)
+    numbers = [arguments.flatten((x, value), {})[1] for value in range(10_000)]
+    assert len(set(numbers)) == 10_000
+    assert max(len(arguments._variants), len(arguments._seen)) <= 4096
+    assert arguments.flatten((x, 9_999), {})[1] == numbers[-1]
