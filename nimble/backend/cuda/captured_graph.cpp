@@ -11,6 +11,11 @@
 namespace nimble::cuda {
 namespace {
 
+std::mutex& capturing() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
 // A capture on one stream, in a mode that leaves other threads alone. Given up unless finished.
 class Capture {
  public:
@@ -104,15 +109,6 @@ void CapturedGraph::launch(cudaStream_t stream, std::span<const Copy> copies_in,
   generators_.advance();
   cuda::launch(executable_, stream);
 }
-
-namespace {
-
-std::mutex& capturing() {
-  static auto* mutex = new std::mutex;
-  return *mutex;
-}
-
-}  // namespace
 
 std::unique_lock<std::mutex> one_capture_at_a_time() { return std::unique_lock(capturing()); }
 std::unique_lock<std::mutex> no_capture_meanwhile() { return {capturing(), std::try_to_lock}; }
