@@ -52,8 +52,10 @@ void keep_the_faster(Rewriting& rewriting, const std::shared_ptr<const Program>&
 void Rewriting::follow_weights(Executable& executable) {
   if (!weights || weights->unchanged()) return;
   executable.let_current_stream_wait();  // until nobody reads the old ones any more
+  Versions now = *weights;
+  now.look();
   derive_all(*program);
-  weights->look();  // not before: where that throws, the next call tries again
+  weights = std::move(now);  // not before: where that throws, the next call tries again
 }
 
 Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,
