@@ -27,7 +27,8 @@ def page(report: dict) -> str:
 
 
 def ablations(report: dict) -> str:
-    return "\n".join([without_parts(report), without_rewrites(report)])
+    """Those tables for which something was left out."""
+    return "\n".join(filter(None, [without_parts(report), without_rewrites(report)]))
 
 
 def of_kind(report: dict, training: bool) -> dict[tuple, dict[str, dict]]:
@@ -140,6 +141,8 @@ def without_parts(report: dict) -> str:
             times = (ratio(median(part), median(whole)) for part in (one_stream, unshared))
             memory = ratio(size_of(unshared), size_of(whole)) if unshared else NONE
             rows.append([name_of(cell), *times, memory])
+    if not rows:
+        return ""
     head = ["network", "one stream: time", "no memory shared: time", "no memory shared: memory"]
     return "## Without each part: times the whole's time or memory\n\n" + markdown(head, rows)
 
@@ -153,6 +156,8 @@ def without_rewrites(report: dict) -> str:
         for cell, systems in cells_of(report["rows"]).items()
         if any(median(systems.get(name)) for name in left_out)
     }
+    if not networks:
+        return ""
     lines = [["all of them", "nimble"], *([f"`{name.removeprefix(prefix)}`", name] for name in left_out)]
     rows = [
         [words, *(ratio(median(of.get(name)), median(of.get("nimble-rewrites"))) for of in networks.values())]

@@ -126,6 +126,15 @@ def test_exhibits_put_the_papers_figures_beside_ours():
     assert column(without_rewrites, "`pooling`", network) == "1.20"
 
 
+def test_there_is_no_table_of_what_nobody_left_out():
+    whole = report()
+    whole["rows"] = [row for row in whole["rows"] if not row["system"].startswith("nimble-no-")]
+    assert "Without each rewrite" not in exhibits.ablations(whole)
+    assert "Without each part" in exhibits.ablations(whole)
+    whole["rows"] = [row for row in whole["rows"] if row["system"] in ("eager", "nimble")]
+    assert exhibits.ablations(whole) == ""
+
+
 def test_pictures_come_as_svg_and_png_with_every_system_in_the_legend(tmp_path):
     pytest.importorskip("matplotlib")
     made = pictures(report(), tmp_path, "net")
