@@ -178,6 +178,13 @@ bool has_kernel(const Step& step) {
   });
 }
 
+FunctionCall function_call(const Step& step) {
+  const Emission emission = emission_of(step);
+  FunctionCall call{emission.function, {}};
+  for (const std::size_t argument : emission.arguments) call.arguments.push_back(step.arguments[argument]);
+  return call;
+}
+
 bool has_exact_kernel(const Step& step) {
   static const std::unordered_set<std::string_view> kRoundedOnce = {
       // Results are operands, or limits.

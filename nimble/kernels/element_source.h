@@ -17,6 +17,14 @@ bool has_kernel(const Step& step);
 // rounded but one, as IEEE 754 says. (Of a NaN only that it is one is kept.)
 bool has_exact_kernel(const Step& step);
 
+// The function of device/functions.cu that does such a call, and what it is given, in its order: values, or
+// numbers.
+struct FunctionCall {
+  std::string_view function;
+  std::vector<Argument> arguments;
+};
+FunctionCall function_call(const Step& step);
+
 // A number exactly, as text, of the type that arithmetic is done in.
 std::string literal(const c10::IValue& constant, std::string_view arithmetic);
 

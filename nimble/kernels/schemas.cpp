@@ -9,6 +9,9 @@ TORCH_LIBRARY_FRAGMENT(nimble, library) {
   library.def("pointwise(Tensor[] inputs, str expression) -> Tensor[]");
   library.def("pointwise.out(Tensor[] inputs, str expression, *, Tensor(a!) out) -> Tensor(a!)");
 
+  // The same for floats on a CPU, by loops over blocks that stay in its caches.
+  library.def("pointwise_blocks(Tensor[] inputs, str expression) -> Tensor[]");
+
   // The same with one step that is over rows: a layer norm or a softmax. Of the ways to divide the work,
   // `candidate` counts from the one that should be fastest.
   library.def("rows(Tensor[] inputs, str expression, int candidate=0) -> Tensor[]");

@@ -21,6 +21,7 @@ extern const Rewrite kMkldnnLinear;
 extern const Rewrite kNormThroughCat;
 extern const Rewrite kOpenAttention;
 extern const Rewrite kOutOfPlace;
+extern const Rewrite kPointwiseBlocks;
 extern const Rewrite kPooling;
 extern const Rewrite kReluThroughCat;
 extern const Rewrite kSeparableConvolution;

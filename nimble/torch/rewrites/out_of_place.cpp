@@ -13,8 +13,8 @@
 
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
-#include "nimble/torch/rewrites/cuda/pointwise_tasks.h"
 #include "nimble/torch/rewrites/edit.h"
+#include "nimble/torch/rewrites/pointwise_tasks.h"
 #include "nimble/torch/rewrites/rename.h"
 #include "nimble/torch/rewrites/try_alone.h"
 

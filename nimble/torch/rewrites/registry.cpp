@@ -46,7 +46,8 @@ std::span<const Rewrite* const> all_rewrites() {
       &kOutOfPlace,   &kCommonSubexpressions, &kNormThroughCat,       &kFoldBatchNorm, &kReluThroughCat,
       &kChannelsLast, &kFuseConvolution,      &kSeparableConvolution, &kPooling,       &kOpenAttention,
       &kMergeLinears, &kMatrixLinear,         &kLinearActivation,     &kFuseRows,      &kFusePointwise,
-      &kFuseForeach,  &kCatByAddress,         &kMkldnnConvolution,    &kMkldnnLinear,  &kWeightsOnce,
+      &kFuseForeach,  &kCatByAddress,         &kMkldnnConvolution,    &kMkldnnLinear,  &kPointwiseBlocks,
+      &kWeightsOnce,
   };
   return kAll;
 }

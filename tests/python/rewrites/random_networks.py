@@ -1,5 +1,5 @@
 """Random networks of what the rewrites look for: convolutions, batch norms, activations, sums, concatenations, pooling,
-linear layers, layer norms, attention."""
+linear layers, layer norms, attention, chains of pointwise functions."""
 
 from __future__ import annotations
 
@@ -209,3 +209,40 @@ def with_statistics(model: nn.Module, seed: int) -> nn.Module:
                     module.weight.copy_(torch.rand(module.num_features, generator=generator) + 0.5)
                     module.bias.copy_(torch.randn(module.num_features, generator=generator))
     return model.eval()
+
+
+UNARY = [torch.relu, torch.sigmoid, torch.tanh, torch.exp, nn.functional.silu, nn.functional.hardswish]
+BINARY = [torch.add, torch.sub, torch.mul, torch.maximum]
+
+
+class Pointwise(nn.Module):
+    """Each step makes one more value of the one before it and of another, or of a weight of some shape."""
+
+    def __init__(self, steps: list[tuple], shared: bool):
+        super().__init__()
+        self.steps, self.shared = steps, shared
+        shapes = [weight for _, weight in steps if isinstance(weight, tuple)]
+        self.weights = nn.ParameterList(torch.randn(shape) for shape in shapes)
+
+    def forward(self, x):
+        weights = iter(self.weights)
+        values = [x]
+        for function, other in self.steps:
+            if function in UNARY:
+                values.append(function(values[-1].clamp(-4, 4)))
+            elif isinstance(other, tuple):
+                values.append(function(values[-1], next(weights)))
+            elif isinstance(other, float):
+                values.append(values[-1] * other + 1)
+            else:
+                values.append(function(values[-1], values[other % len(values)]))
+        return values[-1] + values[len(values) // 2].mean() if self.shared else values[-1]
+
+
+@st.composite
+def pointwise_programs(draw) -> nn.Module:
+    """Over images of six channels."""
+    shapes = st.sampled_from([(6, 1, 1), (1, 6, 1, 1), (1,), (6, 7, 7)])
+    others = st.one_of(shapes, st.floats(-2, 2, width=16), st.integers(0, 9))
+    steps = draw(st.lists(st.tuples(st.sampled_from(UNARY + BINARY), others), min_size=2, max_size=9))
+    return Pointwise(steps, draw(st.booleans())).eval()

@@ -7,7 +7,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nearness import assert_as_near_as_eager, distance, in_double
-from rewrites.random_networks import linear_networks, networks, pooling_networks, transformers
+from rewrites.random_networks import (
+    linear_networks,
+    networks,
+    pointwise_programs,
+    pooling_networks,
+    transformers,
+)
 from support import replay
 
 import nimble
@@ -52,6 +58,25 @@ def test_random_linear_layers_are_as_near_to_the_truth_as_eagers(model, shape):
 @given(model=transformers(), batch=st.sampled_from([1, 3]))
 def test_random_transformers_are_as_near_to_the_truth_as_eagers(model, batch):
     check_on_fresh_input(model, torch.randn(batch, 5, 8), tune=0)
+
+
+@settings(max_examples=40, **MANY)
+@given(model=pointwise_programs(), channels_last=st.booleans())
+def test_random_pointwise_functions_are_as_near_to_the_truth_as_eagers(model, channels_last):
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    check_on_fresh_input(model, torch.randn(2, 6, 7, 7).contiguous(memory_format=layout), tune=0)
+
+
+def test_a_chain_of_pointwise_functions_goes_over_memory_once():
+    def mish(x, y):
+        return x * torch.tanh(torch.log(1 + torch.exp(x))) + y
+
+    fast = nimble.compile(mish, rewrites="default", strict=True, tune=0)
+    x, y = torch.randn(3, 5000), torch.randn(3, 1)
+    with torch.no_grad():
+        fast.prepare(x, y)
+        assert "pointwise_blocks: 1 times, 6 to 1 tasks" in fast.explain()
+        torch.testing.assert_close(fast(y.expand(3, 5000).contiguous(), y), mish(y.expand(3, 5000), y))
 
 
 @settings(max_examples=10, **MANY)

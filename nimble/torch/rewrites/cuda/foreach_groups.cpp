@@ -4,7 +4,7 @@
 #include <iterator>
 #include <map>
 
-#include "nimble/torch/rewrites/cuda/pointwise_tasks.h"
+#include "nimble/torch/rewrites/pointwise_tasks.h"
 
 namespace nimble {
 namespace {

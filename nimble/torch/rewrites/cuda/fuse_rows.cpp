@@ -17,10 +17,10 @@
 #include "nimble/kernels/row_source.h"
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
-#include "nimble/torch/rewrites/cuda/pointwise_tasks.h"
 #include "nimble/torch/rewrites/cuda/sites.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
+#include "nimble/torch/rewrites/pointwise_tasks.h"
 
 namespace nimble {
 namespace {

@@ -7,13 +7,22 @@ A file lists its own; a new one has only to be named here.
 
 from __future__ import annotations
 
-from nimble.bench.workloads import efficientnet, inception, mobilenet, nasnet, resnet, tiny, transformer
+from nimble.bench.workloads import (
+    convnext,
+    efficientnet,
+    inception,
+    mobilenet,
+    nasnet,
+    resnet,
+    tiny,
+    transformer,
+)
 from nimble.bench.workloads.kinds import Example, Inference, Program, Training, Workload
 from nimble.nearest import find
 
 __all__ = ["GROUPS", "WORKLOADS", "Example", "Inference", "Program", "Training", "Workload", "chosen", "make"]
 
-_FILES = (resnet, mobilenet, efficientnet, inception, nasnet, transformer, tiny)
+_FILES = (resnet, mobilenet, efficientnet, inception, nasnet, convnext, transformer, tiny)
 WORKLOADS: dict[str, Workload] = {workload.name: workload for file in _FILES for workload in file.WORKLOADS}
 
 # Names for several at once. The paper's inference figure has eight networks.

@@ -1,4 +1,4 @@
-#include "nimble/torch/rewrites/cuda/pointwise_tasks.h"
+#include "nimble/torch/rewrites/pointwise_tasks.h"
 
 #include <ATen/ATen.h>
 

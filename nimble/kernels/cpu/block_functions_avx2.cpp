@@ -1,0 +1,3 @@
+// Compiled for 256-bit vectors.
+#define NIMBLE_INSTRUCTIONS avx2
+#include "nimble/kernels/cpu/block_functions.inc"

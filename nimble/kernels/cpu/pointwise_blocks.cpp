@@ -1,0 +1,180 @@
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "nimble/kernels/cpu/block_program.h"
+#include "nimble/kernels/iteration.h"
+
+namespace nimble::kernels {
+namespace {
+
+constexpr std::int64_t kBlock = BlockProgram::kBlock;
+
+// Read once, since replays ask for the same ones again and again.
+struct Known {
+  Expression expression;
+  std::optional<BlockProgram> program;
+};
+std::shared_ptr<const Known> known(std::string_view text) {
+  static std::mutex mutex;
+  static std::unordered_map<std::string, std::shared_ptr<const Known>> all;
+  const std::lock_guard lock(mutex);
+  auto& found = all[std::string(text)];
+  if (!found) {
+    Expression expression = parse_expression(text);
+    auto program = BlockProgram::from(expression);
+    found = std::make_shared<const Known>(Known{std::move(expression), std::move(program)});
+  }
+  return found;
+}
+
+bool is_float_on_host(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.scalar_type() == at::kFloat && tensor.layout() == at::kStrided &&
+         !tensor.is_neg();
+}
+
+at::DimVector broadcast_sizes(at::TensorList inputs) {
+  at::DimVector sizes(inputs[0].sizes());
+  for (const at::Tensor& input : inputs.slice(1)) sizes = at::infer_size_dimvector(sizes, input.sizes());
+  return sizes;
+}
+
+// Laid out like the first input that has as many elements.
+at::Tensor new_result(at::TensorList inputs, at::IntArrayRef sizes) {
+  for (const at::Tensor& input : inputs) {
+    if (input.sizes() == sizes && input.is_non_overlapping_and_dense()) {
+      return at::empty_strided(sizes, input.strides(), input.options());
+    }
+  }
+  return at::empty(sizes, inputs[0].options());
+}
+
+// An operand of the loops: elements one after the other in the order in which the results lie, or else
+// brought into it block by block.
+class Operand {
+ public:
+  Operand(const at::Tensor& tensor, const std::vector<Dimension>& dimensions, std::size_t number)
+      : data_(tensor.const_data_ptr<float>()) {
+    std::int64_t behind = 1;
+    for (auto dimension = dimensions.rbegin(); dimension != dimensions.rend(); ++dimension) {
+      is_flat_ &= dimension->size == 1 || dimension->strides[number] == behind;
+      behind *= dimension->size;
+      sizes_.insert(sizes_.begin(), dimension->size);
+      strides_.insert(strides_.begin(), dimension->strides[number]);
+    }
+  }
+
+  bool is_flat() const { return is_flat_; }
+  // Every row along the fastest dimension is the same one, as a bias is for every pixel.
+  bool repeats_a_row() const {
+    return std::all_of(strides_.begin(), strides_.end() - 1, [](std::int64_t stride) { return stride == 0; });
+  }
+
+  // `count` elements from number `first` on; `room` may be used for them.
+  const float* block(std::int64_t first, std::int64_t count, float* room) const {
+    if (is_flat_) return data_ + first;
+    const std::int64_t row = sizes_.back(), stride = strides_.back();
+    for (std::int64_t done = 0; done < count;) {
+      const std::int64_t column = (first + done) % row, length = std::min(row - column, count - done);
+      const float* from = data_ + begin_of_row((first + done) / row) + column * stride;
+      float* to = room + done;
+      if (stride == 1) {
+        std::memcpy(to, from, static_cast<std::size_t>(length) * sizeof(float));
+      } else if (stride == 0) {
+        std::fill_n(to, length, *from);
+      } else {
+        for (std::int64_t i = 0; i < length; ++i) to[i] = from[i * stride];
+      }
+      done += length;
+    }
+    return room;
+  }
+
+ private:
+  std::int64_t begin_of_row(std::int64_t number) const {
+    std::int64_t begin = 0;
+    for (std::size_t d = sizes_.size() - 1; d-- > 0;) {
+      begin += number % sizes_[d] * strides_[d];
+      number /= sizes_[d];
+    }
+    return begin;
+  }
+
+  const float* data_;
+  bool is_flat_ = true;
+  at::DimVector sizes_, strides_;
+};
+
+// How many elements a block has: whole rows, where they fit, so that what repeats a row is the same in each.
+std::int64_t block_of(const std::vector<Operand>& operands, std::int64_t row) {
+  const bool repeats = std::ranges::any_of(
+      operands, [](const Operand& operand) { return !operand.is_flat() && operand.repeats_a_row(); });
+  return repeats && row <= kBlock ? kBlock / row * row : kBlock;
+}
+
+void run(const BlockProgram& program, at::TensorList inputs, const std::vector<at::Tensor>& results) {
+  constexpr std::int64_t kWorthAThread = 32768;  // elements of one step, as ATen counts
+  std::vector<at::Tensor> operands(inputs.begin(), inputs.end());
+  operands.push_back(results[0]);
+  const auto dimensions = dimensions_of(results[0].sizes(), operands);
+  std::vector<Operand> read;
+  for (std::size_t i = 0; i < inputs.size(); ++i) read.emplace_back(inputs[i], dimensions, i);
+  std::vector<float*> written;
+  for (const at::Tensor& result : results) written.push_back(result.mutable_data_ptr<float>());
+
+  const std::int64_t total = results[0].numel(), row = dimensions.back().size;
+  const std::int64_t block = block_of(read, row), blocks = (total + block - 1) / block;
+  const bool whole_rows = block % row == 0;
+  const auto grain = kWorthAThread / static_cast<std::int64_t>(program.steps()) / block + 1;
+  at::parallel_for(0, blocks, grain, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> room(read.size() * kBlock);
+    std::vector<const float*> from(read.size());
+    std::vector<float*> to(written.size());
+    for (std::int64_t number = begin; number < end; ++number) {
+      const std::int64_t first = number * block, count = std::min(block, total - first);
+      for (std::size_t i = 0; i < read.size(); ++i) {
+        const bool is_there = number > begin && whole_rows && !read[i].is_flat() && read[i].repeats_a_row();
+        if (!is_there) from[i] = read[i].block(first, count, room.data() + i * kBlock);
+      }
+      for (std::size_t r = 0; r < written.size(); ++r) to[r] = written[r] + first;
+      program.run(from, to, count);
+    }
+  });
+}
+
+std::vector<at::Tensor> pointwise_blocks(at::TensorList inputs, std::string_view text) {
+  return evaluate(parse_expression(text), inputs);
+}
+
+std::vector<at::Tensor> pointwise_blocks_cpu(at::TensorList inputs, std::string_view text) {
+  const auto work = known(text);
+  const bool all_steps = std::ranges::all_of(
+      work->expression.results, [](const Value& result) { return result.kind == Value::Kind::kStep; });
+  if (!work->program || !all_steps || inputs.size() != work->expression.inputs ||
+      !std::ranges::all_of(inputs, is_float_on_host)) {
+    return evaluate(work->expression, inputs);
+  }
+  const auto sizes = broadcast_sizes(inputs);
+  std::vector<at::Tensor> results;
+  for (std::size_t r = 0; r < work->expression.results.size(); ++r) {
+    results.push_back(new_result(inputs, sizes));
+  }
+  if (results[0].numel() > 0) run(*work->program, inputs, results);
+  return results;
+}
+
+TORCH_LIBRARY_IMPL(nimble, CompositeExplicitAutograd, library) {
+  library.impl("pointwise_blocks", pointwise_blocks);
+}
+TORCH_LIBRARY_IMPL(nimble, CPU, library) { library.impl("pointwise_blocks", pointwise_blocks_cpu); }
+
+}  // namespace
+}  // namespace nimble::kernels

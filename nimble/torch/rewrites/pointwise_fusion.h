@@ -1,0 +1,24 @@
+#pragma once
+
+#include <functional>
+
+#include "nimble/kernels/expression.h"
+#include "nimble/torch/rewrites/rewrite.h"
+
+namespace nimble {
+
+// What does the work of several pointwise tasks at once: an operator that takes tensors and an expression.
+struct PointwiseKernel {
+  c10::OperatorHandle op;
+  std::function<bool(const Task& task, const kernels::Step& step)> can_do;
+};
+
+// Pointwise tasks that feed one another become one call of the kernel, where that is faster.
+//
+// A task is taken in by its only reader, where it makes what that reader waits for longest: work that could
+// have been done meanwhile, beside something slower, stays where it is. Nothing that is read by several is
+// computed twice, and branches are never glued side by side.
+Rewritten fuse_pointwise(const Program& program, const RewriteContext& context,
+                         const PointwiseKernel& kernel);
+
+}  // namespace nimble
