@@ -94,6 +94,7 @@ class Suite:
             system_names=names,
             amount=settings.amount,
             profile=settings.profile,
+            tasks_alone=settings.tasks_alone,
             deterministic=settings.deterministic,
         )
 
