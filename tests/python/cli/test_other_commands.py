@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from cli.command import nimble as command
+from cli.command import nimble_on_a_terminal
 from nimble.cli import main
 
 import nimble
@@ -147,34 +144,42 @@ def test_run_writes_the_report_too(model_file, tmp_path):
 
 
 def test_progress_is_shown_on_a_terminal_and_not_on_standard_output(model_file):
-    ours, theirs = pty.openpty()
-    command_line = [
-        sys.executable,
-        "-m",
-        "nimble",
-        "run",
-        f"{model_file}:perceptron",
-        "--device",
-        "cpu",
-        "--json",
-    ]
-    settings = os.environ | {
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "TERM": "xterm",
-        "COLUMNS": "120",
-    }
-    process = subprocess.Popen(
-        [*command_line, "--seconds", "0.5"], env=settings, stdout=subprocess.PIPE, stderr=theirs
-    )
-    os.close(theirs)
-    seen = b""
-    try:
-        while chunk := os.read(ours, 4096):
-            seen += chunk
-    except OSError:  # the other end is closed
-        pass
-    out = process.stdout.read()
-    assert process.wait() == 0
-    os.close(ours)
-    assert b"timing" in seen
+    model = f"{model_file}:perceptron"
+    status, out, shown = nimble_on_a_terminal("run", model, "--device", "cpu", "--json", "--seconds", "0.5")
+    assert status == 0
+    assert "timing" in shown
     assert json.loads(out)["rows"]
+
+
+def test_plan_shows_progress_on_a_terminal_and_prints_what_it_would_without():
+    graph = str(GRAPHS / "diamond.json")
+    status, out, shown = nimble_on_a_terminal("plan", graph)
+    assert status == 0
+    assert "planning" in shown
+    assert out == command("plan", graph).stdout
+
+
+def test_plan_passes_on_errors_and_their_status_on_a_terminal(tmp_path):
+    status, out, shown = nimble_on_a_terminal("plan", str(tmp_path / "nowhere.json"))
+    assert status == 2
+    assert "nowhere.json" in shown
+    assert out == ""
+
+
+def test_plan_with_json_shows_no_progress_and_without_a_terminal_neither():
+    graph = str(GRAPHS / "diamond.json")
+    status, out, shown = nimble_on_a_terminal("plan", graph, "--json")
+    assert (status, shown) == (0, "")
+    assert json.loads(out)[0]["tasks"] == 4
+    assert command("plan", graph).stderr == ""
+
+
+def test_plan_says_what_ended_its_program(tmp_path, monkeypatch, capsys):
+    from nimble.cli import plan
+
+    program = tmp_path / "nimble-plan"
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(plan, "find_program", lambda: program)
+    assert main(["plan", "net.json"]) == 2
+    assert "SIGKILL" in capsys.readouterr().err
