@@ -9,7 +9,16 @@ from pathlib import Path
 import nimble
 from nimble.bench.check import NotEagers
 from nimble.cli import bench, doctor, plan, report, run
-from nimble.exit_codes import BROKEN, FINE, INTERRUPTED, REFUSED, WRONG_INPUT, WrongInput
+from nimble.cli.users_code import ModelFailed
+from nimble.exit_codes import (
+    BROKEN,
+    FINE,
+    INTERRUPTED,
+    MODEL_FAILED,
+    REFUSED,
+    WRONG_INPUT,
+    WrongInput,
+)
 from nimble.packages import MissingPackage
 
 COMMANDS = {"run": run, "bench": bench, "report": report, "doctor": doctor}
@@ -23,7 +32,7 @@ examples:
 
 `nimble COMMAND --help` shows more. Exit status: 0 fine; 1 broken (a result that is not eager's, a wrong schedule, an
 installation that does not work); 2 a wrong command line, name or file, or a missing package; 3 a model that cannot be
-replayed; 130 interrupted.
+replayed; 4 an error in the model's own code; 130 interrupted.
 """
 
 
@@ -83,6 +92,8 @@ def main(given: list[str] | None = None) -> int:
         return fail(error, BROKEN)
     except nimble.ValidationError as error:
         return fail(error, BROKEN)
+    except ModelFailed as error:
+        return fail(error, MODEL_FAILED)
     except nimble.Error as error:
         return fail(error, REFUSED)
     except KeyboardInterrupt:

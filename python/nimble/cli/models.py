@@ -20,6 +20,7 @@ from nimble.bench.arguments import positive
 from nimble.bench.job import DTYPES
 from nimble.bench.workloads import WORKLOADS, Inference
 from nimble.bench.workloads.random_weights import enliven
+from nimble.cli.users_code import add_traceback_argument, users_code
 from nimble.exit_codes import WrongInput
 from nimble.nearest import UnknownName, find
 from nimble.packages import is_installed, need
@@ -47,6 +48,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=positive, default=1, metavar="N", help="batch size (1)")
     parser.add_argument("--dtype", choices=DTYPES, default="fp32", help="precision (fp32)")
     parser.add_argument("--device", help="cpu, cuda or cuda:N (a GPU where there is one)")
+    add_traceback_argument(parser)
 
 
 def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
@@ -169,17 +171,19 @@ def load(name: str, arguments: argparse.Namespace, device: torch.device) -> Mode
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if separator and path.endswith(".py"):
-            library, (module, inputs) = "file", from_file(Path(path), function)
+            library, (module, inputs) = "file", from_file(Path(path), function, arguments.traceback)
             name = f"{Path(path).name}:{function}"
         else:
             library, short = find_library(name)
-            module, inputs = LIBRARIES[library][1](short, arguments.batch)
-            module.eval()
-            if library != "bench" and not arguments.weights:
-                enliven(module, *inputs)
+            with users_code(f"making {name}", arguments.traceback):
+                module, inputs = LIBRARIES[library][1](short, arguments.batch)
+                module.eval()
+                if library != "bench" and not arguments.weights:
+                    enliven(module, *inputs)
     if arguments.weights:
         load_weights(module, arguments.weights)
-    return on_device(Model(name, library, module, inputs, device), DTYPES[arguments.dtype])
+    with users_code(f"moving {name} to {device} in {arguments.dtype}", arguments.traceback):
+        return on_device(Model(name, library, module, inputs, device), DTYPES[arguments.dtype])
 
 
 def find_library(name: str) -> tuple[str, str]:
@@ -213,7 +217,7 @@ def find_library(name: str) -> tuple[str, str]:
     raise AssertionError("a name that is known was not found")
 
 
-def from_file(path: Path, function: str) -> tuple[Callable[..., Any], Inputs]:
+def from_file(path: Path, function: str, traceback: bool = False) -> tuple[Callable[..., Any], Inputs]:
     """Calls a function of a file: it returns a callable and its inputs, or a module that has `example_inputs`."""
     if not path.exists():
         raise WrongInput(f"there is no file {path}")
@@ -221,9 +225,12 @@ def from_file(path: Path, function: str) -> tuple[Callable[..., Any], Inputs]:
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = loaded
     sys.path.insert(0, str(path.parent.resolve()))
-    spec.loader.exec_module(loaded)
+    with users_code(f"importing {path}", traceback):
+        spec.loader.exec_module(loaded)
     functions = [name for name, value in vars(loaded).items() if callable(value) and not name.startswith("_")]
-    made = getattr(loaded, find(function, functions, f"function in {path}"))()
+    make = getattr(loaded, find(function, functions, f"function in {path}"))
+    with users_code(f"calling {function}() of {path}", traceback):
+        made = make()
     if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
         module, inputs = made
     elif callable(made) and hasattr(made, "example_inputs"):

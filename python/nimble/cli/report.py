@@ -10,6 +10,7 @@ import torch
 
 from nimble.bench.arguments import checked_device, default_device
 from nimble.cli.models import add_compile_arguments, add_model_arguments, compiled, load
+from nimble.cli.users_code import users_code
 from nimble.exit_codes import FINE
 from nimble.progress import progress_bar
 
@@ -20,7 +21,8 @@ examples:
   nimble report my_model.py:make --out page.html
   nimble report bert --batch 8 --json
 
-exit status: 0 fine; 2 a wrong name, file or option, or a missing package; 3 the model cannot be replayed
+exit status: 0 fine; 2 a wrong name, file or option, or a missing package; 3 the model cannot be replayed;
+4 the model's own code raised an error
 """
 
 
@@ -41,9 +43,12 @@ def run(arguments: argparse.Namespace) -> int:
         bar.say("making the model")
         model = load(arguments.model, arguments, device)
         bar.say("recording, planning, checking")
-        for _ in range(2):  # kernels are chosen and caches filled
-            model.module(*model.inputs)
-        fast = compiled(model.module, arguments).prepare(*model.inputs)
+        fast = compiled(model.module, arguments)
+        with users_code(f"running {model.name}", arguments.traceback):
+            for _ in range(2):  # kernels are chosen and caches filled
+                model.module(*model.inputs)
+        with users_code(f"recording {model.name}", arguments.traceback):
+            fast.prepare(*model.inputs)
         bar.say("measuring tasks, writing the page")
         fast.report(str(path))
     if arguments.json:

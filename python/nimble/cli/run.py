@@ -28,6 +28,7 @@ from nimble.cli.models import (
     keeps_eagers_bits,
     load,
 )
+from nimble.cli.users_code import users_code
 from nimble.exit_codes import FINE
 from nimble.progress import progress_bar
 
@@ -44,7 +45,7 @@ examples:
   nimble run mobilenet_v2 --json                 only JSON on standard output
 
 exit status: 0 fine; 1 a result differs from eager's; 2 a wrong name, file or option, or a missing package;
-3 the model cannot be replayed, and the message says what to change
+3 the model cannot be replayed, and the message says what to change; 4 the model's own code raised an error
 """
 
 
@@ -86,22 +87,26 @@ def run(arguments: argparse.Namespace) -> int:
 
 def run_model(model: Model, arguments: argparse.Namespace, say: Callable[[str], None]) -> dict:
     module, inputs = model.module, model.inputs
+    in_users_code = lambda doing: users_code(f"{doing} {model.name}", arguments.traceback)  # noqa: E731
     with torch.inference_mode():
         say("running eagerly")
-        module(*inputs)  # kernels are chosen and caches filled, for eager and so for what is recorded
-        expected = module(*inputs)
-        repeatable = all(same_bits(module(*inputs), expected) for _ in range(3))
+        with in_users_code("running"):
+            module(*inputs)  # kernels are chosen and caches filled, for eager and so for what is recorded
+            expected = module(*inputs)
+            repeatable = all(same_bits(module(*inputs), expected) for _ in range(3))
         say("recording, planning, checking")
         fast = compiled(module, arguments)
         start = time.perf_counter()
-        fast.prepare(*inputs)
+        with in_users_code("recording"):
+            fast.prepare(*inputs)
         prepare_seconds = time.perf_counter() - start
         exact = repeatable and keeps_eagers_bits(arguments)
         answer = compare(fast(*inputs), expected, DTYPES[arguments.dtype], exact)
         say("timing")
         competitors = {"eager": lambda: module(*inputs), "nimble": lambda: fast(*inputs)}
         amount = Amount(seconds=min(0.5, arguments.seconds), most_seconds=arguments.seconds)
-        timings = time_in_turn(competitors, amount)
+        with in_users_code("timing"):
+            timings = time_in_turn(competitors, amount)
         if arguments.report:
             say("writing the report")
             fast.report(str(arguments.report))
