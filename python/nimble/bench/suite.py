@@ -107,6 +107,7 @@ class Suite:
         try:
             if self.time_is_up():
                 return self.give_up(cell, systems)
+            self.say(f"{cell}: making the network")
             child.go()
             if not self.listen(child, cell, systems, "ran", patience):
                 return

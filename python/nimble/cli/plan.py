@@ -33,6 +33,8 @@ def run(arguments: list[str]) -> int:
     command = [find_program(), *arguments]
     watched = sys.stderr.isatty() and "--json" not in arguments
     status = run_watched(command) if watched else subprocess.run(command).returncode
+    if status == -signal.SIGPIPE:
+        raise BrokenPipeError
     if status < 0:
         raise WrongInput(f"nimble-plan was ended by {signal.Signals(-status).name}")
     return status

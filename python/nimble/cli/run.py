@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from nimble.bench.arguments import checked_device, default_device, positive_seconds
@@ -24,10 +23,14 @@ from nimble.cli.models import (
     Model,
     add_compile_arguments,
     add_model_arguments,
+    check_name,
+    check_options,
     compiled,
     keeps_eagers_bits,
     load,
+    short_name,
 )
+from nimble.cli.outputs import Page, check_file
 from nimble.cli.users_code import users_code
 from nimble.exit_codes import FINE
 from nimble.progress import progress_bar
@@ -71,9 +74,15 @@ def run(arguments: argparse.Namespace) -> int:
         torch.backends.cudnn.benchmark = True
     names = arguments.models or DEMO
     rows = []
+    check_options(arguments)
+    if arguments.report:
+        check_file(arguments.report)
     with progress_bar(total=len(names)) as bar:
+        bar.say("looking for the models")
+        for name in names:  # before the first of them takes its time
+            check_name(name)
         for name in names:
-            say = lambda text, name=name: bar.say(f"{name}: {text}")  # noqa: E731
+            say = lambda text, name=name: bar.say(f"{short_name(name)}: {text}")  # noqa: E731
             say("making the model")
             model = load(name, arguments, device)
             rows.append(run_model(model, arguments, say))
@@ -127,7 +136,7 @@ def run_model(model: Model, arguments: argparse.Namespace, say: Callable[[str], 
 
 
 def show(rows: list[dict], arguments: argparse.Namespace) -> None:
-    console = Console()
+    console = Page()
     console.width = max(console.width, 240)  # the whole table, also where the terminal is narrow or none
     batch = "" if any(row["batch"] is None for row in rows) else f"batch {arguments.batch}, "
     table = Table(

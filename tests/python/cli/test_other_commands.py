@@ -41,11 +41,23 @@ def test_without_a_command_there_is_help(capsys):
     assert "nimble doctor" in capsys.readouterr().out
 
 
-def test_an_unknown_command_or_option_is_status_2():
-    for arguments in (["dance"], ["run", "--fast"]):
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        assert ended.value.code == 2
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["rnu"], "no command is named 'rnu'; did you mean run?"),
+        (["dance"], "there are run, bench, report, doctor, plan"),
+        (["run", "--strems", "3"], "no option of nimble run is named '--strems'; did you mean --streams"),
+        (["bench", "--quik"], "--quick"),
+        (["--versoin"], "did you mean --version?"),
+        (["--json", "doctor"], "nimble doctor --json"),
+        (["doctor", "now"], "nimble doctor takes no 'now'"),
+    ],
+)
+def test_a_wrong_command_or_option_is_answered_with_the_nearest(arguments, advice, capsys):
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert advice in captured.err
+    assert captured.out == ""
 
 
 def test_version_and_cmake_path_are_printed(capsys):
