@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from nimble import _C
@@ -30,9 +32,10 @@ def find_program() -> Path:
 
 def run(arguments: list[str]) -> int:
     """The arguments are nimble-plan's, --help among them."""
-    command = [find_program(), *arguments]
+    # Its help shows the name that it was called by.
+    call = partial(subprocess.run, ["nimble plan", *arguments], executable=find_program())
     watched = sys.stderr.isatty() and "--json" not in arguments
-    status = run_watched(command) if watched else subprocess.run(command).returncode
+    status = run_watched(call) if watched else call().returncode
     if status == -signal.SIGPIPE:
         raise BrokenPipeError
     if status < 0:
@@ -40,10 +43,10 @@ def run(arguments: list[str]) -> int:
     return status
 
 
-def run_watched(command: list[str | Path]) -> int:
+def run_watched(call: Callable[..., subprocess.CompletedProcess]) -> int:
     """What it prints, at its end in any case, waits until the bar is gone."""
     with progress_bar("planning", total=None):
-        ended = subprocess.run(command, capture_output=True)
+        ended = call(capture_output=True)
     for stream, text in ((sys.stdout, ended.stdout), (sys.stderr, ended.stderr)):
         stream.flush()
         stream.buffer.write(text)

@@ -163,12 +163,17 @@ def test_an_interrupted_run_loses_nothing_and_leaves_no_process(tmp_path, sent, 
         | {"PYTHONPATH": os.pathsep.join([str(slow.parent), *(each for each in sys.path if each)])},
         # Whoever was started in the background by a shell ignores it, and so do its children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        stderr=subprocess.PIPE,
+        text=True,
     )
     wait_until(
         lambda: (tmp_path / "results.json").exists() and "timing" in rows_of(tmp_path)["add_one", "eager"]
     )
     process.send_signal(sent)
-    assert process.wait(timeout=60) == status
+    told = process.communicate(timeout=60)[1]
+    assert process.returncode == status
+    if sent == signal.SIGINT:
+        assert f"what was measured so far is in {tmp_path}/results.json" in told
     rows = rows_of(tmp_path)
     assert rows["add_one", "eager"]["timing"]["runs"] > 0
     assert rows["add_one", "openvino"]["failed"] == "not reached"
