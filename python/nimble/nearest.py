@@ -18,7 +18,7 @@ def find(name: str, known: Iterable[str], kind: str) -> str:
     if name in names:
         return name
     by_lower_case = {each.lower(): each for each in names}
-    near = difflib.get_close_matches(name.lower(), by_lower_case, n=4, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), by_lower_case, n=4, cutoff=0.6)
     if near:
         advice = "did you mean " + " or ".join(by_lower_case[each] for each in near) + "?"
     elif len(names) <= 40:

@@ -19,7 +19,7 @@ from rich.progress import (
 class Line:
     """One bar: what is being done, and how much of it is over."""
 
-    def __init__(self, progress: Progress, title: str, total: int) -> None:
+    def __init__(self, progress: Progress, title: str, total: int | None) -> None:
         self.progress = progress
         self.title = title
         self.task = progress.add_task(title, total=total)
@@ -35,7 +35,8 @@ class Line:
 
 
 @contextmanager
-def progress_bar(title: str = "", total: int = 1) -> Iterator[Line]:
+def progress_bar(title: str = "", total: int | None = 1) -> Iterator[Line]:
+    """Where nobody knows how much there is to do, `total` is None: the bar moves and the time goes on."""
     console = Console(stderr=True)
     columns = (
         SpinnerColumn(),

@@ -49,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=["fp32"], help="precisions (fp32)")
     parser.add_argument("--device", help="cpu, cuda or cuda:N (a GPU where there is one)")
     parser.add_argument(
-        "--quick", action="store_true", help="a minute's look: two networks, few runs, no compilers"
+        "--quick",
+        action="store_true",
+        help="a minute's look: two networks, few runs, no compilers, no critical paths",
     )
     parser.add_argument(
         "--exhibits", action="store_true", help="the paper's exhibits, its figures beside ours"
@@ -140,6 +142,12 @@ def default_workloads(arguments: argparse.Namespace, device: str) -> list[str]:
     return ["cpu"] if device == "cpu" else ["inference"]
 
 
+def default_systems(arguments: argparse.Namespace) -> list[str]:
+    if arguments.exhibits:
+        return ["no-compilers"]
+    return ["quick"] if arguments.quick else ["default"]
+
+
 def amount_of(arguments: argparse.Namespace) -> Amount:
     if arguments.seconds:
         return Amount(seconds=min(0.5, arguments.seconds), most_seconds=arguments.seconds)
@@ -149,11 +157,10 @@ def amount_of(arguments: argparse.Namespace) -> Amount:
 def settings_of(arguments: argparse.Namespace) -> Settings:
     """WrongInput for names and devices that are not there."""
     device = checked_device(arguments.device or default_device())
-    without_compilers = arguments.quick or arguments.exhibits
     at_once = {"side_by_side": arguments.side_by_side} if arguments.side_by_side else {}
     return Settings(
         workloads=workloads.chosen(arguments.workloads or default_workloads(arguments, device)),
-        systems=systems.chosen(arguments.systems or ["no-compilers" if without_compilers else "default"]),
+        systems=systems.chosen(arguments.systems or default_systems(arguments)),
         device_name=device,
         batches=arguments.batch,
         dtype_names=tuple(arguments.dtype),
@@ -161,6 +168,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         prepare_limit=arguments.prepare_limit,
         time_limit=arguments.time_limit,
         profile=not (arguments.quick or arguments.no_profile),
+        tasks_alone=not arguments.quick,
         deterministic=arguments.deterministic,
         first_batch_only=arguments.quick,
         **at_once,

@@ -54,9 +54,10 @@ def preparer(job: Job, example: Example) -> Callable[[System], Entrant]:
         seconds = time.perf_counter() - start
         watch.prepared()
         answer = compare(ready.call(), expected, job.dtype, system.exact and repeatable, reference)
-        for _ in range(MEMORY_RUNS):
-            ready.call()
-        watch.steady()
+        if watch.on_gpu:
+            for _ in range(MEMORY_RUNS):
+                ready.call()
+            watch.steady()
         row = {"prepare_seconds": seconds, "memory": watch.found, "answer": answer, **ready.facts()}
         if system.name == "eager":
             row |= {"prepare_seconds": 0.0, "first_run_seconds": search_seconds, "answer": "itself"}

@@ -23,6 +23,7 @@ class Job:
     system_names: tuple[str, ...]  # eager is one of them
     amount: Amount
     profile: bool
+    tasks_alone: bool = True
     deterministic: bool = False
 
     @property

@@ -30,11 +30,19 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     on_gpu = settings.device_name != "cpu"
     output = Output(arguments.out, arguments.name, command_line(arguments.given), arguments.exhibits, on_gpu)
-    with progress_bar("bench") as bar:
-        suite = Suite(settings, output.save, bar.say, bar.step)
-        bar.expect(suite.job_count)
-        rows = suite.run()
-    written = [arguments.out / f"{arguments.name}{ending}" for ending in (".json", ".md")] + draw(output)
+    files = [arguments.out / f"{arguments.name}{ending}" for ending in (".json", ".md")]
+    try:
+        with progress_bar("bench") as bar:
+            suite = Suite(settings, output.save, bar.say, bar.step)
+            bar.expect(suite.job_count)
+            rows = suite.run()
+            bar.say("drawing")
+            pictures_made, missing = draw(output)
+    except KeyboardInterrupt:
+        print(f"what was measured so far is in {files[0]}", file=sys.stderr)
+        raise
+    if missing:
+        print(f"no pictures: {missing}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(output.report, indent=1))
     else:
@@ -45,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print(
                     f"{row['workload']}, batch {row['batch']}, {row['dtype']}: {row['title']}: {row['failed']}"
                 )
-        print("written:", ", ".join(map(str, written)))
+        print("written:", ", ".join(map(str, files + pictures_made)))
     return BROKEN if any(is_broken(row) for row in rows) else FINE
 
 
@@ -66,12 +74,12 @@ def is_broken(row: dict) -> bool:
     return ours and not row.get("failed", NOT_REACHED).startswith(NOT_REACHED)
 
 
-def draw(output: Output) -> list[Path]:
+def draw(output: Output) -> tuple[list[Path], MissingPackage | None]:
+    """The pictures, or the package without which there are none."""
     try:
-        return output.draw()
+        return output.draw(), None
     except MissingPackage as error:
-        print(f"no pictures: {error}", file=sys.stderr)
-        return []
+        return [], error
 
 
 def draw_again(path: Path, folder: Path) -> int:
@@ -79,7 +87,8 @@ def draw_again(path: Path, folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     tables = folder / f"{path.stem}.md"
     tables.write_text(table.page(report))
-    made = pictures(report, folder, path.stem)
+    with progress_bar("drawing", total=None):
+        made = pictures(report, folder, path.stem)
     print("written:", ", ".join(map(str, [tables, *made])))
     return FINE
 

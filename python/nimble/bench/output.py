@@ -28,6 +28,8 @@ class Output:
             "host_time_from_cpp": host_time_from_cpp() if on_gpu else {},
             "rows": [],
         }
+        if folder.exists() and not folder.is_dir():
+            raise WrongInput(f"{folder} is no folder to write to")
         folder.mkdir(parents=True, exist_ok=True)
 
     def save(self, rows: Rows) -> None:

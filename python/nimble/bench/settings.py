@@ -35,6 +35,7 @@ class Settings:
     side_by_side: int = field(default_factory=lambda: max(1, (os.cpu_count() or 1) // 2))
     time_limit: float | None = None  # seconds for everything
     profile: bool = True
+    tasks_alone: bool = True  # for the critical path
     deterministic: bool = False
     first_batch_only: bool = False
 

@@ -94,6 +94,7 @@ class Suite:
             system_names=names,
             amount=settings.amount,
             profile=settings.profile,
+            tasks_alone=settings.tasks_alone,
             deterministic=settings.deterministic,
         )
 
@@ -106,6 +107,7 @@ class Suite:
         try:
             if self.time_is_up():
                 return self.give_up(cell, systems)
+            self.say(f"{cell}: making the network")
             child.go()
             if not self.listen(child, cell, systems, "ran", patience):
                 return

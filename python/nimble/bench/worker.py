@@ -102,7 +102,7 @@ def measure(job: Job, entrants: list[Entrant], pipe: Pipe) -> None:
             found["over_eager"] = timings["eager"].median / timing.median
         pipe.say(system=name, row=found)
     for entrant in entrants:
-        if entrant.measured:
+        if entrant.measured and job.tasks_alone:
             pipe.say(doing=f"{entrant.system.title}: timing each task alone")
             pipe.say(system=entrant.system.name, row=measured_of(entrant))
     if job.device.type != "cuda":

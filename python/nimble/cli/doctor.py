@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 import nimble
 from nimble.bench.machine import ask_nvidia_smi, processor
 from nimble.cli import plan
+from nimble.cli.outputs import Page
 from nimble.exit_codes import BROKEN, FINE, WrongInput
 from nimble.packages import PINNED, version_of
 from nimble.progress import progress_bar
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show(findings: list[Finding]) -> None:
-    console = Console(highlight=False)
+    console = Page(highlight=False)
     colours = {OK: "green", LIMITED: "yellow", BROKEN_HERE: "bold red"}
     for finding in findings:
         colour = colours[finding.status]

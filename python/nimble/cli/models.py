@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from nimble.bench.arguments import positive
 from nimble.bench.job import DTYPES
 from nimble.bench.workloads import WORKLOADS, Inference
 from nimble.bench.workloads.random_weights import enliven
+from nimble.cli.users_code import add_traceback_argument, users_code
 from nimble.exit_codes import WrongInput
 from nimble.nearest import UnknownName, find
 from nimble.packages import is_installed, need
@@ -47,6 +48,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=positive, default=1, metavar="N", help="batch size (1)")
     parser.add_argument("--dtype", choices=DTYPES, default="fp32", help="precision (fp32)")
     parser.add_argument("--device", help="cpu, cuda or cuda:N (a GPU where there is one)")
+    add_traceback_argument(parser)
 
 
 def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,6 +71,14 @@ def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
             raise WrongInput(f"--option takes NAME=VALUE, not {given!r}")
         options[name] = value
     return options
+
+
+def check_options(arguments: argparse.Namespace) -> None:
+    """WrongInput for options that nimble.compile does not know or take."""
+    try:
+        compile_options(**options_of(arguments))
+    except (TypeError, ValueError) as error:
+        raise WrongInput(str(error)) from None
 
 
 def compiled(module: Callable[..., Any], arguments: argparse.Namespace) -> Callable[..., Any]:
@@ -164,22 +174,39 @@ LIBRARIES: dict[str, tuple[Callable[[], list[str]], Callable[[str, int], tuple[n
 def load(name: str, arguments: argparse.Namespace, device: torch.device) -> Model:
     """The model in eval mode on its device, with inputs. WrongInput or MissingPackage where that cannot be."""
     path, separator, function = name.rpartition(":")
-    if not separator and name.endswith(".py"):
-        raise WrongInput(f"a file needs a function that makes the model: {name}:make")
+    check_name(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if separator and path.endswith(".py"):
-            library, (module, inputs) = "file", from_file(Path(path), function)
-            name = f"{Path(path).name}:{function}"
+            library, (module, inputs) = "file", from_file(Path(path), function, arguments.traceback)
         else:
             library, short = find_library(name)
-            module, inputs = LIBRARIES[library][1](short, arguments.batch)
-            module.eval()
-            if library != "bench" and not arguments.weights:
-                enliven(module, *inputs)
+            with users_code(f"making {name}", arguments.traceback):
+                module, inputs = LIBRARIES[library][1](short, arguments.batch)
+                module.eval()
+                if library != "bench" and not arguments.weights:
+                    enliven(module, *inputs)
     if arguments.weights:
         load_weights(module, arguments.weights)
-    return on_device(Model(name, library, module, inputs, device), DTYPES[arguments.dtype])
+    with users_code(f"moving {name} to {device} in {arguments.dtype}", arguments.traceback):
+        return on_device(Model(short_name(name), library, module, inputs, device), DTYPES[arguments.dtype])
+
+
+def short_name(name: str) -> str:
+    """Without the folder that a file lies in."""
+    path, separator, function = name.rpartition(":")
+    return f"{Path(path).name}:{function}" if separator and path.endswith(".py") else name
+
+
+def check_name(name: str) -> None:
+    """WrongInput where there is no such file or model, MissingPackage where its library is missing."""
+    path, separator, _ = name.rpartition(":")
+    if not separator and name.endswith(".py"):
+        raise WrongInput(f"a file needs a function that makes the model: {name}:make")
+    if not path.endswith(".py"):
+        find_library(name)
+    elif not Path(path).exists():
+        raise WrongInput(f"there is no file {path}")
 
 
 def find_library(name: str) -> tuple[str, str]:
@@ -213,17 +240,18 @@ def find_library(name: str) -> tuple[str, str]:
     raise AssertionError("a name that is known was not found")
 
 
-def from_file(path: Path, function: str) -> tuple[Callable[..., Any], Inputs]:
+def from_file(path: Path, function: str, traceback: bool = False) -> tuple[Callable[..., Any], Inputs]:
     """Calls a function of a file: it returns a callable and its inputs, or a module that has `example_inputs`."""
-    if not path.exists():
-        raise WrongInput(f"there is no file {path}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = loaded
     sys.path.insert(0, str(path.parent.resolve()))
-    spec.loader.exec_module(loaded)
+    with users_code(f"importing {path}", traceback):
+        spec.loader.exec_module(loaded)
     functions = [name for name, value in vars(loaded).items() if callable(value) and not name.startswith("_")]
-    made = getattr(loaded, find(function, functions, f"function in {path}"))()
+    make = getattr(loaded, find(function, functions, f"function in {path}"))
+    with users_code(f"calling {function}() of {path}", traceback):
+        made = make()
     if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
         module, inputs = made
     elif callable(made) and hasattr(made, "example_inputs"):
@@ -242,7 +270,16 @@ def load_weights(module: Callable[..., Any], path: Path) -> None:
     if not path.exists():
         raise WrongInput(f"there is no file {path}")
     try:
-        module.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
+        weights = torch.load(path, weights_only=True, map_location="cpu")
+    except OSError:
+        raise
+    except Exception as error:  # of any kind, from the unpickler
+        reason = f"{type(error).__name__} {' '.join(str(error).split())[:200]}".strip()
+        raise WrongInput(f"{path} holds no state_dict saved by torch.save: {reason}") from None
+    if not isinstance(weights, Mapping):
+        raise WrongInput(f"{path} holds no state_dict but a {type(weights).__name__}")
+    try:
+        module.load_state_dict(weights)
     except RuntimeError as error:
         raise WrongInput(f"{path} does not fit: {' '.join(str(error).split())[:600]}") from None
 

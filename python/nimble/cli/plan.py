@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from nimble import _C
-from nimble.exit_codes import WRONG_INPUT, WrongInput
+from nimble.exit_codes import WrongInput
+from nimble.progress import progress_bar
 
 SUMMARY = "plan task graphs: streams, synchronisations and memory, verified, with the predicted time"
 
@@ -27,5 +32,23 @@ def find_program() -> Path:
 
 def run(arguments: list[str]) -> int:
     """The arguments are nimble-plan's, --help among them."""
-    status = subprocess.run([find_program(), *arguments]).returncode
-    return status if status >= 0 else WRONG_INPUT
+    # Its help shows the name that it was called by.
+    call = partial(subprocess.run, ["nimble plan", *arguments], executable=find_program())
+    watched = sys.stderr.isatty() and "--json" not in arguments
+    status = run_watched(call) if watched else call().returncode
+    if status == -signal.SIGPIPE:
+        raise BrokenPipeError
+    if status < 0:
+        raise WrongInput(f"nimble-plan was ended by {signal.Signals(-status).name}")
+    return status
+
+
+def run_watched(call: Callable[..., subprocess.CompletedProcess]) -> int:
+    """What it prints, at its end in any case, waits until the bar is gone."""
+    with progress_bar("planning", total=None):
+        ended = call(capture_output=True)
+    for stream, text in ((sys.stdout, ended.stdout), (sys.stderr, ended.stderr)):
+        stream.flush()
+        stream.buffer.write(text)
+        stream.flush()
+    return ended.returncode

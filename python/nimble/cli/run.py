@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from nimble.bench.arguments import checked_device, default_device, positive_seconds
@@ -24,10 +23,15 @@ from nimble.cli.models import (
     Model,
     add_compile_arguments,
     add_model_arguments,
+    check_name,
+    check_options,
     compiled,
     keeps_eagers_bits,
     load,
+    short_name,
 )
+from nimble.cli.outputs import Page, check_file
+from nimble.cli.users_code import users_code
 from nimble.exit_codes import FINE
 from nimble.progress import progress_bar
 
@@ -44,7 +48,7 @@ examples:
   nimble run mobilenet_v2 --json                 only JSON on standard output
 
 exit status: 0 fine; 1 a result differs from eager's; 2 a wrong name, file or option, or a missing package;
-3 the model cannot be replayed, and the message says what to change
+3 the model cannot be replayed, and the message says what to change; 4 the model's own code raised an error
 """
 
 
@@ -70,9 +74,15 @@ def run(arguments: argparse.Namespace) -> int:
         torch.backends.cudnn.benchmark = True
     names = arguments.models or DEMO
     rows = []
+    check_options(arguments)
+    if arguments.report:
+        check_file(arguments.report)
     with progress_bar(total=len(names)) as bar:
+        bar.say("looking for the models")
+        for name in names:  # before the first of them takes its time
+            check_name(name)
         for name in names:
-            say = lambda text, name=name: bar.say(f"{name}: {text}")  # noqa: E731
+            say = lambda text, name=name: bar.say(f"{short_name(name)}: {text}")  # noqa: E731
             say("making the model")
             model = load(name, arguments, device)
             rows.append(run_model(model, arguments, say))
@@ -86,22 +96,26 @@ def run(arguments: argparse.Namespace) -> int:
 
 def run_model(model: Model, arguments: argparse.Namespace, say: Callable[[str], None]) -> dict:
     module, inputs = model.module, model.inputs
+    in_users_code = lambda doing: users_code(f"{doing} {model.name}", arguments.traceback)  # noqa: E731
     with torch.inference_mode():
         say("running eagerly")
-        module(*inputs)  # kernels are chosen and caches filled, for eager and so for what is recorded
-        expected = module(*inputs)
-        repeatable = all(same_bits(module(*inputs), expected) for _ in range(3))
+        with in_users_code("running"):
+            module(*inputs)  # kernels are chosen and caches filled, for eager and so for what is recorded
+            expected = module(*inputs)
+            repeatable = all(same_bits(module(*inputs), expected) for _ in range(3))
         say("recording, planning, checking")
         fast = compiled(module, arguments)
         start = time.perf_counter()
-        fast.prepare(*inputs)
+        with in_users_code("recording"):
+            fast.prepare(*inputs)
         prepare_seconds = time.perf_counter() - start
         exact = repeatable and keeps_eagers_bits(arguments)
         answer = compare(fast(*inputs), expected, DTYPES[arguments.dtype], exact)
         say("timing")
         competitors = {"eager": lambda: module(*inputs), "nimble": lambda: fast(*inputs)}
         amount = Amount(seconds=min(0.5, arguments.seconds), most_seconds=arguments.seconds)
-        timings = time_in_turn(competitors, amount)
+        with in_users_code("timing"):
+            timings = time_in_turn(competitors, amount)
         if arguments.report:
             say("writing the report")
             fast.report(str(arguments.report))
@@ -122,7 +136,7 @@ def run_model(model: Model, arguments: argparse.Namespace, say: Callable[[str], 
 
 
 def show(rows: list[dict], arguments: argparse.Namespace) -> None:
-    console = Console()
+    console = Page()
     console.width = max(console.width, 240)  # the whole table, also where the terminal is narrow or none
     batch = "" if any(row["batch"] is None for row in rows) else f"batch {arguments.batch}, "
     table = Table(

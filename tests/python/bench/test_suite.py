@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from nimble.bench.arguments import add_arguments, settings_of
 from nimble.bench.systems import GROUPS, SYSTEMS, chosen
 from nimble.nearest import UnknownName
 
@@ -24,7 +26,8 @@ def bench(folder: Path, *arguments: str, path: list[str] | None = None) -> subpr
         "nimble.bench",
         "--device",
         "cpu",
-        "--quick",
+        "--seconds",
+        "0.1",
         "--out",
         str(folder),
         *arguments,
@@ -160,12 +163,17 @@ def test_an_interrupted_run_loses_nothing_and_leaves_no_process(tmp_path, sent, 
         | {"PYTHONPATH": os.pathsep.join([str(slow.parent), *(each for each in sys.path if each)])},
         # Whoever was started in the background by a shell ignores it, and so do its children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        stderr=subprocess.PIPE,
+        text=True,
     )
     wait_until(
         lambda: (tmp_path / "results.json").exists() and "timing" in rows_of(tmp_path)["add_one", "eager"]
     )
     process.send_signal(sent)
-    assert process.wait(timeout=60) == status
+    told = process.communicate(timeout=60)[1]
+    assert process.returncode == status
+    if sent == signal.SIGINT:
+        assert f"what was measured so far is in {tmp_path}/results.json" in told
     rows = rows_of(tmp_path)
     assert rows["add_one", "eager"]["timing"]["runs"] > 0
     assert rows["add_one", "openvino"]["failed"] == "not reached"
@@ -187,12 +195,37 @@ def test_what_is_not_reached_in_time_gets_a_row_that_says_so(tmp_path):
     assert "not reached" in (tmp_path / "results.md").read_text()
 
 
+def test_a_quick_look_compares_eager_and_nimble_with_and_without_rewrites(tmp_path):
+    result = bench(tmp_path, "--quick", "--workloads", "add_one")
+    assert result.returncode == 0, result.stderr
+    rows = rows_of(tmp_path)
+    assert {system for _, system in rows} == {"eager", "nimble", "nimble-rewrites"}
+    for row in rows.values():
+        assert row["answer"] and row["timing"]["runs"] > 0
+        assert "critical_path_milliseconds" not in row  # tasks timed alone take a while
+    # No more than the comparison needs: further runs are for watching memory, which only a GPU has.
+    assert rows["add_one", "nimble"]["stats"]["replays"] <= 2
+
+
+def test_a_quick_look_is_at_two_networks_without_compilers():
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    settings = settings_of(parser.parse_args(["--quick", "--device", "cpu"]))
+    assert [str(cell) for cell in settings.cells()] == [
+        "mobilenet_v2, batch 1, fp32",
+        "googlenet, batch 1, fp32",
+    ]
+    assert not any(system.own_process for system in settings.systems)
+    assert not settings.profile
+
+
 def test_eager_is_always_among_the_systems():
     assert [system.name for system in chosen(["nimble"])] == ["eager", "nimble"]
 
 
 def test_groups_of_systems():
     assert not any(SYSTEMS[name].own_process for name in GROUPS["no-compilers"])
+    assert set(GROUPS["quick"]) < set(GROUPS["no-compilers"])
     assert {"torch-compile", "torchscript", "aot-inductor", "onnxruntime", "openvino"} <= set(
         GROUPS["compilers"]
     )

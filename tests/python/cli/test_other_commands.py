@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from cli.command import nimble as command
+from cli.command import nimble_on_a_terminal
 from nimble.cli import main
 
 import nimble
@@ -44,11 +41,23 @@ def test_without_a_command_there_is_help(capsys):
     assert "nimble doctor" in capsys.readouterr().out
 
 
-def test_an_unknown_command_or_option_is_status_2():
-    for arguments in (["dance"], ["run", "--fast"]):
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        assert ended.value.code == 2
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["rnu"], "no command is named 'rnu'; did you mean run?"),
+        (["dance"], "there are run, bench, report, doctor, plan"),
+        (["run", "--strems", "3"], "no option of nimble run is named '--strems'; did you mean --streams"),
+        (["bench", "--quik"], "--quick"),
+        (["--versoin"], "did you mean --version?"),
+        (["--json", "doctor"], "nimble doctor --json"),
+        (["doctor", "now"], "nimble doctor takes no 'now'"),
+    ],
+)
+def test_a_wrong_command_or_option_is_answered_with_the_nearest(arguments, advice, capsys):
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert advice in captured.err
+    assert captured.out == ""
 
 
 def test_version_and_cmake_path_are_printed(capsys):
@@ -95,7 +104,9 @@ def test_plan_does_what_nimble_plan_does():
 def test_plan_speaks_json_and_passes_on_help_and_exit_codes(tmp_path):
     result = command("plan", str(GRAPHS / "diamond.json"), "--json")
     assert json.loads(result.stdout)[0]["tasks"] == 4
-    assert "--streams" in command("plan", "--help").stdout
+    help_text = command("plan", "--help").stdout
+    assert "Usage: nimble plan" in help_text  # not where the program lies
+    assert "--streams" in help_text
     assert command("plan", str(tmp_path / "nowhere.json")).returncode == 2
 
 
@@ -147,34 +158,42 @@ def test_run_writes_the_report_too(model_file, tmp_path):
 
 
 def test_progress_is_shown_on_a_terminal_and_not_on_standard_output(model_file):
-    ours, theirs = pty.openpty()
-    command_line = [
-        sys.executable,
-        "-m",
-        "nimble",
-        "run",
-        f"{model_file}:perceptron",
-        "--device",
-        "cpu",
-        "--json",
-    ]
-    settings = os.environ | {
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "TERM": "xterm",
-        "COLUMNS": "120",
-    }
-    process = subprocess.Popen(
-        [*command_line, "--seconds", "0.5"], env=settings, stdout=subprocess.PIPE, stderr=theirs
-    )
-    os.close(theirs)
-    seen = b""
-    try:
-        while chunk := os.read(ours, 4096):
-            seen += chunk
-    except OSError:  # the other end is closed
-        pass
-    out = process.stdout.read()
-    assert process.wait() == 0
-    os.close(ours)
-    assert b"timing" in seen
+    model = f"{model_file}:perceptron"
+    status, out, shown = nimble_on_a_terminal("run", model, "--device", "cpu", "--json", "--seconds", "0.5")
+    assert status == 0
+    assert "timing" in shown
     assert json.loads(out)["rows"]
+
+
+def test_plan_shows_progress_on_a_terminal_and_prints_what_it_would_without():
+    graph = str(GRAPHS / "diamond.json")
+    status, out, shown = nimble_on_a_terminal("plan", graph)
+    assert status == 0
+    assert "planning" in shown
+    assert out == command("plan", graph).stdout
+
+
+def test_plan_passes_on_errors_and_their_status_on_a_terminal(tmp_path):
+    status, out, shown = nimble_on_a_terminal("plan", str(tmp_path / "nowhere.json"))
+    assert status == 2
+    assert "nowhere.json" in shown
+    assert out == ""
+
+
+def test_plan_with_json_shows_no_progress_and_without_a_terminal_neither():
+    graph = str(GRAPHS / "diamond.json")
+    status, out, shown = nimble_on_a_terminal("plan", graph, "--json")
+    assert (status, shown) == (0, "")
+    assert json.loads(out)[0]["tasks"] == 4
+    assert command("plan", graph).stderr == ""
+
+
+def test_plan_says_what_ended_its_program(tmp_path, monkeypatch, capsys):
+    from nimble.cli import plan
+
+    program = tmp_path / "nimble-plan"
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(plan, "find_program", lambda: program)
+    assert main(["plan", "net.json"]) == 2
+    assert "SIGKILL" in capsys.readouterr().err

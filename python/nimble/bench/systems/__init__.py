@@ -29,6 +29,8 @@ GROUPS: dict[str, list[str]] = {
     "no-compilers": [
         name for name, system in SYSTEMS.items() if system.by_default and not system.own_process
     ],
+    # Of those the ones that the summary shows.
+    "quick": [name for name in SYSTEMS if name in ("eager", "cuda-graph", "nimble", "nimble-rewrites")],
     "compilers": [name for name, system in SYSTEMS.items() if system.own_process],
     "ablations": [name for name in SYSTEMS if name.startswith("nimble")],
 }
