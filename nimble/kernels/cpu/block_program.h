@@ -19,7 +19,7 @@ bool has_block_function(const Step& step);
 // and then the next step does, before the next block is looked at. What is in between never goes to memory.
 class BlockProgram {
  public:
-  static constexpr std::int64_t kBlock = 512;  // elements
+  static constexpr std::int64_t kBlock = 1024;  // elements
 
   // None where a step has no loop, or too much is needed at once.
   static std::optional<BlockProgram> from(const Expression& expression);

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 
 #include "nimble/kernels/cpu/block_program.h"
 #include "nimble/kernels/iteration.h"
@@ -24,16 +24,16 @@ struct Known {
   std::optional<BlockProgram> program;
 };
 std::shared_ptr<const Known> known(std::string_view text) {
+  constexpr std::size_t kMost = 1024;  // numbers that change from recording to recording are part of them
   static std::mutex mutex;
-  static std::unordered_map<std::string, std::shared_ptr<const Known>> all;
+  static std::map<std::string, std::shared_ptr<const Known>, std::less<>> all;
   const std::lock_guard lock(mutex);
-  auto& found = all[std::string(text)];
-  if (!found) {
-    Expression expression = parse_expression(text);
-    auto program = BlockProgram::from(expression);
-    found = std::make_shared<const Known>(Known{std::move(expression), std::move(program)});
-  }
-  return found;
+  if (const auto found = all.find(text); found != all.end()) return found->second;
+  if (all.size() >= kMost) all.clear();
+  Expression expression = parse_expression(text);
+  auto program = BlockProgram::from(expression);
+  return all.emplace(text, std::make_shared<const Known>(Known{std::move(expression), std::move(program)}))
+      .first->second;
 }
 
 bool is_float_on_host(const at::Tensor& tensor) {
