@@ -88,6 +88,7 @@ namespace {
 
 TORCH_LIBRARY_IMPL(nimble, CompositeExplicitAutograd, library) {
   library.impl("pointwise", pointwise);
+  library.impl("pointwise_blocks", pointwise);
   library.impl("rows", rows);
   library.impl("depthwise_convolution", depthwise_convolution);
   library.impl("max_pool2d", max_pool2d);

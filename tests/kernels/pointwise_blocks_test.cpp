@@ -165,6 +165,15 @@ TEST(PointwiseBlocks, SeveralResultsAndValuesThatAreReadAgain) {
       {at::randn({1300}), at::randn({1300})});
 }
 
+TEST(PointwiseBlocks, ResultsThatAreNotTheLastStepAloneAreLeftToAten) {
+  const std::vector<at::Tensor> inputs = {at::randn({3, 1}), at::randn({5})};
+  for (const std::string results : {"%1, %1", "%0", "%0, %1", "x0", "%1, x1"}) {
+    const std::string text = "%0 = exp(x0); %1 = add.Tensor(%0, x1, 1); return " + results;
+    EXPECT_FALSE(BlockProgram::from(parse_expression(text))) << text;
+    expect_close(text, inputs);
+  }
+}
+
 TEST(PointwiseBlocks, MoreStepsThanBlocks) {
   std::string text = "%0 = sigmoid(x0); ";
   for (int i = 1; i < 30; ++i) {

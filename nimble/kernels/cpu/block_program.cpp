@@ -1,6 +1,5 @@
 #include "nimble/kernels/cpu/block_program.h"
 
-#include <algorithm>
 #include <unordered_map>
 
 #include "nimble/kernels/element_source.h"
@@ -69,6 +68,9 @@ BlockProgram::Place BlockProgram::number(double value) {
 }
 
 std::optional<BlockProgram> BlockProgram::from(const Expression& expression) {
+  const bool gives_its_last =
+      !expression.steps.empty() && expression.results == std::vector{step(expression.steps.size() - 1)};
+  if (!gives_its_last || expression.inputs == 0) return {};
   std::vector<FunctionCall> calls;
   for (const Step& step : expression.steps) {
     if (!has_block_function(step)) return {};
@@ -81,9 +83,8 @@ std::optional<BlockProgram> BlockProgram::from(const Expression& expression) {
   for (std::uint32_t b = 0; b < kMostBlocks; ++b) unused[b] = kMostBlocks - 1 - b;
 
   for (std::size_t s = 0; s < calls.size(); ++s) {
-    const auto result = std::find(expression.results.begin(), expression.results.end(), step(s));
-    if (result != expression.results.end()) {
-      made[s] = {Place::Kind::kResult, static_cast<std::uint32_t>(result - expression.results.begin())};
+    if (s + 1 == calls.size()) {
+      made[s] = {Place::Kind::kResult, 0};
     } else if (!unused.empty()) {
       made[s] = {Place::Kind::kBlock, unused.back()};
       unused.pop_back();
@@ -116,8 +117,7 @@ std::optional<BlockProgram> BlockProgram::from(const Expression& expression) {
   return program;
 }
 
-void BlockProgram::run(std::span<const float* const> inputs, std::span<float* const> results,
-                       std::int64_t count) const {
+void BlockProgram::run(std::span<const float* const> inputs, float* result, std::int64_t count) const {
   alignas(64) float blocks[kMostBlocks * kBlock];
   const auto read = [&](const Place& place) -> const float* {
     switch (place.kind) {
@@ -128,7 +128,7 @@ void BlockProgram::run(std::span<const float* const> inputs, std::span<float* co
       case Place::Kind::kBlock:
         return blocks + place.index * kBlock;
       case Place::Kind::kResult:
-        return results[place.index];
+        return result;
     }
     __builtin_unreachable();
   };

@@ -57,11 +57,11 @@ at::Tensor new_result(at::TensorList inputs, at::IntArrayRef sizes) {
   return at::empty(sizes, inputs[0].options());
 }
 
-// An operand of the loops: elements one after the other in the order in which the results lie, or else
-// brought into it block by block.
-class Operand {
+// What the loops read: elements one after the other in the order in which the result lies, or else brought
+// into it block by block.
+class BlockInput {
  public:
-  Operand(const at::Tensor& tensor, const std::vector<Dimension>& dimensions, std::size_t number)
+  BlockInput(const at::Tensor& tensor, const std::vector<Dimension>& dimensions, std::size_t number)
       : data_(tensor.const_data_ptr<float>()) {
     std::int64_t behind = 1;
     for (auto dimension = dimensions.rbegin(); dimension != dimensions.rend(); ++dimension) {
@@ -72,10 +72,13 @@ class Operand {
     }
   }
 
-  bool is_flat() const { return is_flat_; }
   // Every row along the fastest dimension is the same one, as a bias is for every pixel.
   bool repeats_a_row() const {
-    return std::all_of(strides_.begin(), strides_.end() - 1, [](std::int64_t stride) { return stride == 0; });
+    return !is_flat_ && std::all_of(strides_.begin(), strides_.end() - 1, is_zero);
+  }
+  // What was brought for one block is what the next one needs.
+  bool is_the_same_in_blocks_of(std::int64_t count) const {
+    return repeats_a_row() && (count % sizes_.back() == 0 || is_zero(strides_.back()));
   }
 
   // `count` elements from number `first` on; `room` may be used for them.
@@ -99,6 +102,8 @@ class Operand {
   }
 
  private:
+  static bool is_zero(std::int64_t stride) { return stride == 0; }
+
   std::int64_t begin_of_row(std::int64_t number) const {
     std::int64_t begin = 0;
     for (std::size_t d = sizes_.size() - 1; d-- > 0;) {
@@ -114,67 +119,51 @@ class Operand {
 };
 
 // How many elements a block has: whole rows, where they fit, so that what repeats a row is the same in each.
-std::int64_t block_of(const std::vector<Operand>& operands, std::int64_t row) {
-  const bool repeats = std::ranges::any_of(
-      operands, [](const Operand& operand) { return !operand.is_flat() && operand.repeats_a_row(); });
+std::int64_t block_of(const std::vector<BlockInput>& inputs, std::int64_t row) {
+  const bool repeats = std::ranges::any_of(inputs, &BlockInput::repeats_a_row);
   return repeats && row <= kBlock ? kBlock / row * row : kBlock;
 }
 
-void run(const BlockProgram& program, at::TensorList inputs, const std::vector<at::Tensor>& results) {
+void run(const BlockProgram& program, at::TensorList inputs, const at::Tensor& result) {
   constexpr std::int64_t kWorthAThread = 32768;  // elements of one step, as ATen counts
   std::vector<at::Tensor> operands(inputs.begin(), inputs.end());
-  operands.push_back(results[0]);
-  const auto dimensions = dimensions_of(results[0].sizes(), operands);
-  std::vector<Operand> read;
+  operands.push_back(result);
+  const auto dimensions = dimensions_of(result.sizes(), operands);
+  std::vector<BlockInput> read;
   for (std::size_t i = 0; i < inputs.size(); ++i) read.emplace_back(inputs[i], dimensions, i);
-  std::vector<float*> written;
-  for (const at::Tensor& result : results) written.push_back(result.mutable_data_ptr<float>());
+  float* const written = result.mutable_data_ptr<float>();
 
-  const std::int64_t total = results[0].numel(), row = dimensions.back().size;
-  const std::int64_t block = block_of(read, row), blocks = (total + block - 1) / block;
-  const bool whole_rows = block % row == 0;
+  const std::int64_t total = result.numel(), block = block_of(read, dimensions.back().size);
+  const std::int64_t blocks = (total + block - 1) / block;
   const auto grain = kWorthAThread / static_cast<std::int64_t>(program.steps()) / block + 1;
   at::parallel_for(0, blocks, grain, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> room(read.size() * kBlock);
     std::vector<const float*> from(read.size());
-    std::vector<float*> to(written.size());
-    for (std::int64_t number = begin; number < end; ++number) {
-      const std::int64_t first = number * block, count = std::min(block, total - first);
-      for (std::size_t i = 0; i < read.size(); ++i) {
-        const bool is_there = number > begin && whole_rows && !read[i].is_flat() && read[i].repeats_a_row();
-        if (!is_there) from[i] = read[i].block(first, count, room.data() + i * kBlock);
-      }
-      for (std::size_t r = 0; r < written.size(); ++r) to[r] = written[r] + first;
-      program.run(from, to, count);
+    std::vector<std::size_t> changing;  // those to be looked for in every block
+    for (std::size_t i = 0; i < read.size(); ++i) {
+      from[i] = read[i].block(begin * block, std::min(block, total - begin * block), &room[i * kBlock]);
+      if (!read[i].is_the_same_in_blocks_of(block)) changing.push_back(i);
+    }
+    for (std::int64_t first = begin * block; first < std::min(end * block, total); first += block) {
+      const std::int64_t count = std::min(block, total - first);
+      for (const std::size_t i : changing) from[i] = read[i].block(first, count, &room[i * kBlock]);
+      program.run(from, written + first, count);
     }
   });
 }
 
 std::vector<at::Tensor> pointwise_blocks(at::TensorList inputs, std::string_view text) {
-  return evaluate(parse_expression(text), inputs);
-}
-
-std::vector<at::Tensor> pointwise_blocks_cpu(at::TensorList inputs, std::string_view text) {
   const auto work = known(text);
-  const bool all_steps = std::ranges::all_of(
-      work->expression.results, [](const Value& result) { return result.kind == Value::Kind::kStep; });
-  if (!work->program || !all_steps || inputs.size() != work->expression.inputs ||
+  if (!work->program || inputs.size() != work->expression.inputs ||
       !std::ranges::all_of(inputs, is_float_on_host)) {
     return evaluate(work->expression, inputs);
   }
-  const auto sizes = broadcast_sizes(inputs);
-  std::vector<at::Tensor> results;
-  for (std::size_t r = 0; r < work->expression.results.size(); ++r) {
-    results.push_back(new_result(inputs, sizes));
-  }
-  if (results[0].numel() > 0) run(*work->program, inputs, results);
-  return results;
+  const at::Tensor result = new_result(inputs, broadcast_sizes(inputs));
+  if (result.numel() > 0) run(*work->program, inputs, result);
+  return {result};
 }
 
-TORCH_LIBRARY_IMPL(nimble, CompositeExplicitAutograd, library) {
-  library.impl("pointwise_blocks", pointwise_blocks);
-}
-TORCH_LIBRARY_IMPL(nimble, CPU, library) { library.impl("pointwise_blocks", pointwise_blocks_cpu); }
+TORCH_LIBRARY_IMPL(nimble, CPU, library) { library.impl("pointwise_blocks", pointwise_blocks); }
 
 }  // namespace
 }  // namespace nimble::kernels

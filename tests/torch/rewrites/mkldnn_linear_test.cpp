@@ -1,25 +1,13 @@
+#include "measured.h"
 #include "random_linears.h"
-#include "rewritten.h"
 
 namespace nimble {
 namespace {
 
-// Measured as faster whatever it is.
-RewriteContext always_faster() {
-  return {.measure = [](std::span<const Buffer>, std::span<const Task> tasks) -> Nanoseconds {
-            return tasks[0].op.operator_name().name == "nimble::mkldnn_linear" ? 1 : 100;
-          },
-          .measure_seconds = 1};
-}
-
 class MkldnnLinear : public RewriteTest {
  protected:
   Program rewritten_linear(const Function& function, const Tensors& inputs) {
-    const std::vector<std::string> names = {"mkldnn_linear"};
-    const AppliedRewrites applied =
-        apply_rewrites(record(inputs, function), rewrites_named(names), inputs, always_faster());
-    for (const RewriteReport& report : applied.reports) EXPECT_EQ(report.dropped, "");
-    return applied.program;
+    return rewritten_where_faster(function, inputs, {"mkldnn_linear"}, measured(1, 100));
   }
   const Tensors rows_ = {torch::randn({6, 5})};
   const at::Tensor weight_ = torch::randn({7, 5}), bias_ = torch::randn({7});

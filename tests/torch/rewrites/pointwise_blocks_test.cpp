@@ -1,25 +1,14 @@
 #include "cuda/random_values.h"
-#include "rewritten.h"
+#include "measured.h"
 
 namespace nimble {
 namespace {
 
-// Measured as faster whatever it is.
-RewriteContext always_faster() {
-  return {.measure = [](std::span<const Buffer>, std::span<const Task> tasks) -> Nanoseconds {
-            return tasks[0].op.operator_name().name.starts_with("nimble::") ? 1 : 100;
-          },
-          .measure_seconds = 1};
-}
-
 class PointwiseBlocks : public RewriteTest {
  protected:
   static Program rewritten_blocks(const Function& function, const Tensors& inputs,
-                                  std::vector<std::string> names = {"pointwise_blocks"}) {
-    const AppliedRewrites applied =
-        apply_rewrites(record(inputs, function), rewrites_named(names), inputs, always_faster());
-    for (const RewriteReport& report : applied.reports) EXPECT_EQ(report.dropped, "");
-    return applied.program;
+                                  const std::vector<std::string>& names = {"pointwise_blocks"}) {
+    return rewritten_where_faster(function, inputs, names, measured(1, 100));
   }
   void expect_drawn(const Function& function, const Tensors& inputs, const std::string& picture) {
     const Program program = rewritten_blocks(function, inputs);
@@ -84,17 +73,10 @@ return %2 %0
 }
 
 TEST_F(PointwiseBlocks, NotWhereItMeasuresSlower) {
-  EXPECT_EQ(fired([](const Tensors& in) -> Tensors { return {(in[0] * in[1]).relu()}; }, inputs_,
-                  "pointwise_blocks"),
-            1u);  // nothing is measured
-  RewriteContext slower = always_faster();
-  slower.measure = [](std::span<const Buffer>, std::span<const Task> tasks) -> Nanoseconds {
-    return tasks[0].op.operator_name().name.starts_with("nimble::") ? 100 : 1;
-  };
   const Function function = [](const Tensors& in) -> Tensors { return {(in[0] * in[1]).relu()}; };
-  const std::vector<std::string> names = {"pointwise_blocks"};
-  const auto applied = apply_rewrites(record(inputs_, function), rewrites_named(names), inputs_, slower);
-  EXPECT_EQ(operators(applied.program), (std::vector<std::string>{"aten::mul", "aten::relu"}));
+  EXPECT_EQ(fired(function, inputs_, "pointwise_blocks"), 1u);  // nothing is measured
+  const Program program = rewritten_where_faster(function, inputs_, {"pointwise_blocks"}, measured(100, 1));
+  EXPECT_EQ(operators(program), (std::vector<std::string>{"aten::mul", "aten::relu"}));
 }
 
 TEST_F(PointwiseBlocks, AnActivationThatAConvolutionCanDoIsLeftToIt) {
@@ -112,11 +94,10 @@ TEST_F(PointwiseBlocks, AnActivationThatAConvolutionCanDoIsLeftToIt) {
 
 TEST_F(PointwiseBlocks, NotInTraining) {
   const Function function = [](const Tensors& in) -> Tensors { return {(in[0] * in[1]).relu()}; };
-  RewriteContext context = always_faster();
+  RewriteContext context = measured(1, 100);
   context.trains = true;
-  const std::vector<std::string> names = {"pointwise_blocks"};
-  const auto applied = apply_rewrites(record(inputs_, function), rewrites_named(names), inputs_, context);
-  EXPECT_EQ(operators(applied.program), (std::vector<std::string>{"aten::mul", "aten::relu"}));
+  const Program program = rewritten_where_faster(function, inputs_, {"pointwise_blocks"}, context);
+  EXPECT_EQ(operators(program), (std::vector<std::string>{"aten::mul", "aten::relu"}));
 }
 
 // Functions of one and of two, broadcasts, views, writes in place, values that are read several times.
