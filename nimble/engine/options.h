@@ -45,7 +45,7 @@ struct CompileOptions {
   std::vector<std::string> rewrites = {kDefaultRewrites};
 
   // How far results of a rewritten program may be from eager's, relative to the largest value of a result.
-  // Empty: as the types of the results and the math modes ask for, see tolerance.h.
+  // Empty: as the types of the results and the math modes ask for, see tolerance.h; in training not at all.
   std::optional<double> tolerance = {};
 };
 

@@ -65,7 +65,10 @@ Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const
   const auto rewrites = rewrites_named(options.rewrites);
   if (rewrites.empty()) return rewriting;
   const auto start = Clock::now();
-  RewriteContext context{.device = program->device(), .precise = precise, .trains = trains};
+  RewriteContext context{.device = program->device(),
+                         .precise = precise,
+                         .trains = trains,
+                         .tolerant = options.tolerance.value_or(0) > 0};
   constexpr double kForEach = 12;  // times the time to tune the schedule of the whole
   context.measure_seconds = kForEach * options.tune_seconds;
   if (options.tune_seconds > 0) {

@@ -1,5 +1,5 @@
 // The operators, by schema. Results are new tensors in the layout that ATen would choose, or are written to
-// `out` (see into.h). No operator changes anything else, but for the one that says so.
+// `out` (see into.h). No operator changes anything else, but for those that say so.
 #include <torch/library.h>
 
 namespace {
@@ -22,6 +22,19 @@ TORCH_LIBRARY_FRAGMENT(nimble, library) {
   // and are returned, one list behind the other.
   library.def(
       "foreach_pointwise(Tensor(a!)[] written, Tensor[] read, str expression, int count) -> Tensor[]");
+
+  // activation(batch norm(x) + residual), with the statistics of the batch, which move the running ones. Also
+  // returns the batch's mean, the inverse of its deviation, and room that the kernels use.
+  library.def(
+      "batch_norm_training(Tensor x, Tensor weight, Tensor bias, Tensor(a!)? running_mean, Tensor(b!)? "
+      "running_variance, float momentum, float epsilon, Tensor? residual=None, str activation=\"none\") -> "
+      "(Tensor, Tensor, Tensor, Tensor)");
+
+  // The way back through activation(batch norm(x)): the gradients of x, of the weight and of the bias, and
+  // room that the kernels use.
+  library.def(
+      "batch_norm_training_backward(Tensor gradient, Tensor x, Tensor weight, Tensor bias, Tensor mean, "
+      "Tensor inverse_deviation, str activation=\"none\") -> (Tensor, Tensor, Tensor, Tensor)");
 
   // after(convolution(before(x)) + bias), one filter for each channel: weight is [channels, 1, height,
   // width].

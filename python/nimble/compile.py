@@ -329,7 +329,8 @@ def compile(model: Callable = _TO_COME, **options):
     graph (True)         CUDA: a replay is one graph. False: stream by stream, for debuggers and difficult drivers
     tune (0.5)           seconds that measuring may take
     rewrites ("none")    "default" for all, "none", or a list of names from nimble.rewrites()
-    tolerance ("auto")   how far rewritten results may be from eager's, relative to their largest value
+    tolerance ("auto")   how far rewritten results may be from eager's, relative to their largest value; a number
+                         allows rewrites that round otherwise in training too
     """
     if model is _TO_COME:  # @nimble.compile(streams=1)
         return functools.partial(compile, **options)

@@ -49,8 +49,11 @@ Run compiled(const std::string& program, bool contract) {
   const TemporaryFolder folder;
   const auto source = folder.path() / "kernel.cpp", library = folder.path() / "kernel.so";
   write_file(source, program);
-  const std::string command = std::string(HOST_COMPILER) + " -std=c++20 -O1 -fPIC -shared -w -ffp-contract=" +
-                              (contract ? "fast" : "off") + " -o " + library.string() + " " + source.string();
+  // Every kernel has shared memory of its own, whatever others call theirs: -fno-gnu-unique.
+  const std::string command =
+      std::string(HOST_COMPILER) +
+      " -std=c++20 -O1 -fPIC -shared -w -fno-gnu-unique -ffp-contract=" + (contract ? "fast" : "off") +
+      " -o " + library.string() + " " + source.string();
   if (std::system(command.c_str()) != 0) throw std::runtime_error("does not compile:\n" + program);
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);  // stays: its code may run again
   if (handle == nullptr) throw std::runtime_error(dlerror());

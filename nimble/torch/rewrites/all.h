@@ -9,6 +9,7 @@ extern const Rewrite kCatByAddress;
 extern const Rewrite kChannelsLast;
 extern const Rewrite kCommonSubexpressions;
 extern const Rewrite kFoldBatchNorm;
+extern const Rewrite kFuseBatchNorm;
 extern const Rewrite kFuseConvolution;
 extern const Rewrite kFuseForeach;
 extern const Rewrite kFusePointwise;

@@ -41,9 +41,11 @@ kernels::Compiling compile_what_may_be_measured(const Rewrite& rewrite, const Pr
       if (known.insert(describe_tasks({&task, 1})).second) tasks.push_back(task);
     }
   };
-  const Rewritten unmeasured = rewrite.apply(
-      program,
-      {.device = context.device, .precise = context.precise, .trains = context.trains, .consider = consider});
+  const Rewritten unmeasured = rewrite.apply(program, {.device = context.device,
+                                                       .precise = context.precise,
+                                                       .trains = context.trains,
+                                                       .tolerant = context.tolerant,
+                                                       .consider = consider});
   consider(unmeasured.program.tasks);
   return compile_kernels_ahead(tasks, context.device);
 }
@@ -137,7 +139,7 @@ AppliedRewrites apply_rewrites(const Program& program, std::span<const Rewrite* 
       check_program(recorded, applied.program, rewrite->name);
       applied.program = std::move(recorded);
       report.tasks_after = applied.program.tasks.size();
-      applied.exact &= rewrite->exact || trains;
+      applied.exact &= rewrite->exact || (trains && !context.tolerant);
       fired.push_back(rewrite);
     });
     if (report.sites.empty() && report.dropped.empty()) continue;

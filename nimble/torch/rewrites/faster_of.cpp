@@ -31,6 +31,12 @@ std::string describe_tasks(std::span<const Task> tasks) {
   return text.str();
 }
 
+std::vector<Buffer> without_outside(std::span<const Buffer> buffers) {
+  std::vector<Buffer> alike;
+  for (const Buffer& buffer : buffers) alike.push_back({.bytes = buffer.bytes, .device = buffer.device});
+  return alike;
+}
+
 Nanoseconds Chooser::time(std::span<const Buffer> buffers, const std::vector<Task>& tasks) {
   const auto [known, first] = known_.try_emplace(describe_tasks(tasks), kFails);
   if (!first) return known->second;

@@ -12,6 +12,9 @@ namespace nimble {
 // Operators, numbers and shapes: all that their time and their kernels depend on, but not which buffers.
 std::string describe_tasks(std::span<const Task> tasks);
 
+// The same with memory of nobody's, so that tasks can be measured that change tensors outside.
+std::vector<Buffer> without_outside(std::span<const Buffer> buffers);
+
 // Chooses between ways to compute the same by running each alone on this machine. Ways that look alike (the
 // same operators on the same shapes) are measured once.
 class Chooser {

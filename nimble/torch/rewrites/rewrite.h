@@ -31,6 +31,8 @@ struct RewriteContext {
   bool precise = false;
   // The program writes tensors outside, or belongs to a backward pass: see Rewrite::for_training.
   bool trains = false;
+  // It may round otherwise than eager even so: the user said how far its results may be.
+  bool tolerant = false;
   // How long these tasks take on this machine, run alone, one after the other; what they read from other
   // tasks is made up. Empty where nothing shall be measured: see faster_of.
   std::function<Nanoseconds(std::span<const Buffer> buffers, std::span<const Task> tasks)> measure = {};
@@ -57,9 +59,9 @@ struct Rewrite {
   std::string_view name;
   std::string_view summary;
   bool on_cpu = true, on_cuda = true;
-  // Also holds for programs that train: it changes no bit of anything there, and what it makes needs not be
-  // recorded anew, since a step of training is not done once more to look at it. So its tasks allocate their
-  // results and nothing else, and lay them out as their refs say.
+  // Also holds for programs that train: it changes no bit of anything there, unless the context is tolerant,
+  // and what it makes needs not be recorded anew, since a step of training is not done once more to look at
+  // it. So its tasks allocate their results and nothing else, and lay them out as their refs say.
   bool for_training = false;
   bool exact = false;   // changes no bit of any result
   bool always = false;  // prepares for the others or finishes their work: runs whenever one of them does

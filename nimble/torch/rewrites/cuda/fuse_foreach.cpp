@@ -154,13 +154,6 @@ TensorRefList flat(const std::vector<RefList>& lists) {
   return all;
 }
 
-// The same with memory of nobody's, so that tasks can be measured that change tensors outside.
-std::vector<Buffer> without_outside(std::span<const Buffer> buffers) {
-  std::vector<Buffer> alike;
-  for (const Buffer& buffer : buffers) alike.push_back({.bytes = buffer.bytes, .device = buffer.device});
-  return alike;
-}
-
 Rewritten apply(Program program, const RewriteContext& context) {
   static const auto op = find_operator("nimble::foreach_pointwise");
   const Uses uses(program);

@@ -4,8 +4,9 @@
 //   %2 = add(%1, b)                  ──▶   %3 = nimble::pointwise(%0, w, b)
 //   %3 = relu(%2)
 //
-// In training only tasks are taken in whose kernels have the bits of PyTorch's own, and which round as those
-// do. No product is contracted with a sum across their borders: see KernelSource::contract.
+// In training, unless results may round otherwise, only tasks are taken in whose kernels have the bits of
+// PyTorch's own, and which round as those do. No product is contracted with a sum across their borders: see
+// KernelSource::contract.
 
 #include "nimble/kernels/element_source.h"
 #include "nimble/torch/operator_facts.h"
@@ -19,7 +20,7 @@ namespace {
 Rewritten apply(Program program, const RewriteContext& context) {
   static const auto op = find_operator("nimble::pointwise");
   const auto can_do = [&](const Task& task, const kernels::Step& step) {
-    return kernels::has_kernel(step) && (!context.trains || keeps_bits(program, task));
+    return kernels::has_kernel(step) && (!context.trains || context.tolerant || keeps_bits(program, task));
   };
   return fuse_pointwise(program, context, {op, can_do});
 }
