@@ -198,8 +198,8 @@ struct Product {
   const T* weight;
   const T* bias;
   T* y;
-  long long y_step;    // from one pixel of the result to the next
-  long long channels;  // of the result
+  Index y_step;    // from one pixel of the result to the next
+  Index channels;  // of the result
 };
 
 // By tiles of 16 pixels and 8 channels.
@@ -270,11 +270,10 @@ __device__ inline void repair(Sums& sum, const Product& product, const T* x, con
 // All threads of a block make its tile of the product. Static: what they share is of another size in every
 // kernel, and where kernels run on the host several are in one process.
 static __device__ inline void make_tile(const Product& product, const T* x, const T* residual,
-                                        const T* filters, const T* filter_bias, Index block) {
+                                        const T* filters, const T* filter_bias, unsigned block) {
   alignas(16) __shared__ float found[warps][8 * columns][tile_channels + 8];  // 8: no two share a bank
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const Index channels = static_cast<Index>(product.channels);
-  const Index channel_blocks = (channels + tile_channels - 1) / tile_channels;
+  const Index channel_blocks = (product.channels + tile_channels - 1) / tile_channels;
   const Index first_group = block / channel_blocks * 8;
   const Index first_channel = block % channel_blocks * tile_channels;
 
@@ -290,8 +289,8 @@ static __device__ inline void make_tile(const Product& product, const T* x, cons
     const Group group(first_group + slot % 8);
     const Index channel = first_channel + number % tile_vectors * out_lanes;
     const Index pixel = (group.image * out_height + group.row) * out_width + group.column + slot / 8;
-    const bool exists = slot < 8 * columns && group.has(slot / 8) && channel < channels;
-    place[i] = exists ? pixel * static_cast<Index>(product.y_step) + channel : -1;
+    const bool exists = slot < 8 * columns && group.has(slot / 8) && channel < product.channels;
+    place[i] = exists ? pixel * product.y_step + channel : -1;
     if (has_bias && exists) shift[i] = load<out_lanes>(product.bias + channel);
     if (has_residual && exists) added[i] = load<out_lanes>(residual + pixel * residual_step + channel);
   }

@@ -1,7 +1,9 @@
 // Several products of the same pixels: each is made by the blocks from its first one on.
 struct Member {
-  Product product;
-  long long first_block;
+  const T* weight;
+  const T* bias;
+  T* y;
+  long long y_step, channels, first_block;
 };
 struct Table {
   const T* x;
@@ -22,7 +24,8 @@ __device__ inline Member member_of_block(const Table& table) {
 extern "C" __global__ void __launch_bounds__(threads) nimble_kernel(const __grid_constant__ Table table) {
   const T* x = table.x;
   Member member = member_of_block(table);
-  after_earlier_kernels(x, member.product.weight, member.product.bias, member.product.y);
-  make_tile(member.product, x, nullptr, nullptr, nullptr,
-            blockIdx.x - static_cast<Index>(member.first_block));
+  after_earlier_kernels(x, member.weight, member.bias, member.y);
+  const Product product = {member.weight, member.bias, member.y, static_cast<Index>(member.y_step),
+                           static_cast<Index>(member.channels)};
+  make_tile(product, x, nullptr, nullptr, nullptr, blockIdx.x - static_cast<unsigned>(member.first_block));
 }
