@@ -146,6 +146,23 @@ TEST_F(GroupConvolutions, HoweverEachOfThemIsComputed) {
   EXPECT_EQ(kinds({&kChannelsLast, &kFuseConvolution}, {.our_kernel = 8}), "nimble::matrix_convolution");
 }
 
+TEST_F(GroupConvolutions, MoreThanALaunchTakesBecomeSeveral) {
+  Tensors all;
+  for (int i = 0; i < 10; ++i) all.push_back(weights(4 + i));
+  const Function function = [&](const Tensors& in) -> Tensors {
+    Tensors results;
+    for (const at::Tensor& weight : all) results.push_back(conv(in[0], weight).exp());
+    return results;
+  };
+  const Forced result = grouped(function);
+  std::vector<std::size_t> sizes;
+  for (const Task& task : result.program.tasks) {
+    if (is_group(task)) sizes.push_back(std::get<TensorRefList>(task.results[0]).refs.size());
+  }
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{8, 2}));
+  expect_same(result.program, function, image_);
+}
+
 TEST_F(GroupConvolutions, FollowTheirWeights) {
   const at::Tensor weight = a_.clone();
   const Function function = [&](const Tensors& in) -> Tensors {
