@@ -73,6 +73,7 @@ Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const
   context.measure_seconds = kForEach * options.tune_seconds;
   if (options.tune_seconds > 0) {
     context.measure = measure_alone;
+    context.measure_side_by_side = measure_side_by_side;
     context.known = times_on_disk(context.device);
   }
   AppliedRewrites applied = apply_rewrites(*program, rewrites, inputs, context);
@@ -93,7 +94,8 @@ Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const
 
 bool could_be_more_precise(const Rewriting& rewriting, const Program& recorded) {
   const bool takes_fast_calls = std::ranges::any_of(rewriting.reports, [](const RewriteReport& report) {
-    const bool may_round = report.name == kFuseConvolution.name || report.name == kCatByAddress.name;
+    const bool may_round = report.name == kFuseConvolution.name || report.name == kGroupConvolutions.name ||
+                           report.name == kCatByAddress.name;
     return may_round && report.dropped.empty();
   });
   return takes_fast_calls && std::ranges::any_of(recorded.tasks, may_round_to_tf32);

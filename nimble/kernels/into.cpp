@@ -18,4 +18,18 @@ at::Tensor& copy_into(at::Tensor& out, const at::Tensor& result) {
   return out.copy_(result);
 }
 
+void expect_as_many(at::TensorList tensors, std::size_t results) {
+  if (tensors.size() == results) return;
+  throw InvalidInput(c10::str("[nimble::kernels] ", results, " results, and a list of ", tensors.size(),
+                              " tensors for them: give one for each"));
+}
+
+void copy_into(at::TensorList out, at::TensorList results) {
+  expect_as_many(out, results.size());
+  for (std::size_t n = 0; n < out.size(); ++n) {
+    at::Tensor place = out[n];
+    copy_into(place, results[n]);
+  }
+}
+
 }  // namespace nimble::kernels

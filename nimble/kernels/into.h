@@ -11,6 +11,10 @@ void expect_fits(const at::Tensor& out, at::IntArrayRef sizes, at::ScalarType dt
 
 at::Tensor& copy_into(at::Tensor& out, const at::Tensor& result);
 
+// The same for operators that take lists, one tensor of each for one result.
+void expect_as_many(at::TensorList tensors, std::size_t results);
+void copy_into(at::TensorList out, at::TensorList results);
+
 // The overload `out` of an operator that can only make new tensors: it makes one and copies.
 template <auto function>
 struct Into;

@@ -47,16 +47,22 @@ std::int64_t blocks_of(const MatrixConvolution& c, const MatrixTile& tile) {
   const auto groups = c.x.images * c.out_height * ceil_div(c.out_width, tile.columns);
   return ceil_div(groups, 8) * ceil_div(c.channels, tile.channels);
 }
+std::int64_t blocks_of(MatrixProducts products, const MatrixTile& tile) {
+  std::int64_t blocks = 0;
+  for (const MatrixConvolution& product : products) blocks += blocks_of(product, tile);
+  return blocks;
+}
 
 // An estimate, in cycles of a large GPU: nobody hides the latency of a small product, and what the warps of
 // one multiprocessor load comes one after the other.
-std::int64_t cycles_of(const MatrixConvolution& c, const MatrixTile& tile) {
+std::int64_t cycles_of(MatrixProducts products, const MatrixTile& tile) {
+  const MatrixConvolution& c = products.front();
   constexpr std::int64_t kMultiprocessors = 132, kLatency = 700, kCyclesOfALoad = 4;
   const auto pixel_loads = c.has_filters ? c.window.height * pieces_of_row(c, tile) : tile.columns;
   const auto rounds = ceil_div(chunks_of(c), tile.warps);
   const auto waits = ceil_div(rounds, ahead_of(c, tile)) *
                      (c.has_filters ? ceil_div(c.window.height, rows_ahead_of(c, tile)) : 1);
-  const auto loads = ceil_div(blocks_of(c, tile), kMultiprocessors) * tile.warps * rounds *
+  const auto loads = ceil_div(blocks_of(products, tile), kMultiprocessors) * tile.warps * rounds *
                      (pixel_loads + tile.channels / 8);
   return loads * kCyclesOfALoad + waits * kLatency;
 }
@@ -66,28 +72,75 @@ std::string function(std::string_view name, std::string_view activation) {
          device_function(activation) + "(x); }\n";
 }
 
-std::string vectors(const MatrixConvolution& c) {
+std::string vectors(MatrixProducts products) {
+  const MatrixConvolution& c = products.front();
   const auto piece = piece_of(c);
-  const auto aligned = [](std::int64_t widest, std::initializer_list<std::int64_t> numbers) {
-    CommonVector vector(widest);
-    for (const std::int64_t number : numbers) vector.divides(number);
-    return vector.width();
-  };
-  return constant("x_lanes", c.x.channel_vector(piece)) +
-         constant("weight_lanes", aligned(piece, {c.x.channels, c.weight_row, c.weight_first})) +
-         constant("filter_lanes", aligned(piece, {c.x.channels, c.filters_first.value_or(0)})) +
-         constant("filter_bias_lanes", aligned(piece, {c.x.channels, c.filter_bias_first.value_or(0)})) +
-         constant("out_lanes", aligned(4, {c.channels, c.y_step, c.y_first, c.bias_first.value_or(0),
-                                           c.residual_step, c.residual_first.value_or(0)}));
+  CommonVector weight(piece), filter(piece), filter_bias(piece), out(4);
+  weight.divides(c.x.channels);
+  filter.divides(c.x.channels).divides(c.filters_first.value_or(0));
+  filter_bias.divides(c.x.channels).divides(c.filter_bias_first.value_or(0));
+  for (const MatrixConvolution& product : products) {
+    weight.divides(product.weight_row).divides(product.weight_first);
+    for (const std::int64_t number :
+         {product.channels, product.y_step, product.y_first, product.bias_first.value_or(0),
+          product.residual_step, product.residual_first.value_or(0)}) {
+      out.divides(number);
+    }
+  }
+  return constant("x_lanes", c.x.channel_vector(piece)) + constant("weight_lanes", weight.width()) +
+         constant("filter_lanes", filter.width()) + constant("filter_bias_lanes", filter_bias.width()) +
+         constant("out_lanes", out.width());
+}
+
+MatrixTile tile_of(MatrixProducts products, std::int64_t candidate) {
+  const auto tiles = matrix_tiles(products);
+  if (candidate < 0 || candidate >= static_cast<std::int64_t>(tiles.size()))
+    throw Error("[nimble::matrix_convolution] there are " + std::to_string(tiles.size()) +
+                " ways to divide this product, there is no number " + std::to_string(candidate));
+  return tiles[static_cast<std::size_t>(candidate)];
+}
+
+// All that the products have in common, and then `entry`, the kernel itself.
+KernelSource source_of(MatrixProducts products, std::int64_t candidate, const std::string& more_constants,
+                       std::string_view entry) {
+  const MatrixConvolution& c = products.front();
+  const MatrixTile tile = tile_of(products, candidate);
+  const auto inner = c.x.channels;
+  std::int64_t widest = 0;
+  for (const MatrixConvolution& product : products)
+    widest = std::max({widest, product.y_step, product.residual_step});
+  const std::string constants =
+      index_type({c.x.elements(), c.x.images * c.out_height * c.out_width * widest}) +
+      type_alias("T", c.dtype) + c.window.constants() + c.x.constants("x") + vectors(products) +
+      constant("images", c.x.images) + constant("height", c.x.height) + constant("width", c.x.width) +
+      constant("out_height", c.out_height) + constant("out_width", c.out_width) + constant("inner", inner) +
+      constant("weight_row", c.weight_row) +
+      constant("residual_step", c.residual_first ? c.residual_step : 0) +
+      constant("filter_row", c.window.width * inner) + constant("filter_column", inner) +
+      constant("has_bias", c.bias_first.has_value()) +
+      constant("has_residual", c.residual_first.has_value()) + constant("has_filters", c.has_filters) +
+      constant("has_filter_bias", c.filter_bias_first.has_value()) +
+      constant("takes_apart", c.dtype == c10::kFloat && !c.tf32) + constant("columns", tile.columns) +
+      constant("column_tiles", ceil_div(c.out_width, tile.columns)) +
+      constant("tile_channels", tile.channels) + constant("warps", tile.warps) +
+      constant("ahead", ahead_of(c, tile)) + constant("rows_ahead", rows_ahead_of(c, tile)) +
+      constant("before_keeps_zero", c.before != "sigmoid") + more_constants + function("before", c.before) +
+      function("between", c.between) + function("after", c.after);
+  return {.text = with_prelude(constants, std::string(device::matrix).append(entry)),
+          .blocks = static_cast<unsigned>(blocks_of(products, tile)),
+          .threads = static_cast<unsigned>(32 * tile.warps),
+          .contract = true};
 }
 
 }  // namespace
 
-std::vector<MatrixTile> matrix_tiles(const MatrixConvolution& c) {
+std::vector<MatrixTile> matrix_tiles(MatrixProducts products) {
+  const MatrixConvolution& c = products.front();
+  const std::int64_t most_channels = std::ranges::max(products, {}, &MatrixConvolution::channels).channels;
   std::vector<MatrixTile> tiles;
   for (const std::int64_t columns : {2, 4}) {
     for (const std::int64_t channels : {16, 32, 64}) {
-      if (channels > 16 && channels >= 2 * c.channels) continue;
+      if (channels > 16 && channels >= 2 * most_channels) continue;
       for (const std::int64_t warps : {4, 8, 16}) {
         // What does not fit into the registers.
         const bool large = columns == 4 && (c.has_filters ? channels == 64 : warps == 16);
@@ -100,41 +153,39 @@ std::vector<MatrixTile> matrix_tiles(const MatrixConvolution& c) {
     }
   }
   std::stable_sort(tiles.begin(), tiles.end(), [&](const MatrixTile& a, const MatrixTile& b) {
-    return cycles_of(c, a) < cycles_of(c, b);
+    return cycles_of(products, a) < cycles_of(products, b);
   });
   return tiles;
 }
 
 KernelSource matrix_source(const MatrixConvolution& c, std::int64_t candidate) {
-  const auto tiles = matrix_tiles(c);
-  if (candidate < 0 || candidate >= static_cast<std::int64_t>(tiles.size()))
-    throw Error("[nimble::matrix_convolution] there are " + std::to_string(tiles.size()) +
-                " ways to divide this product, there is no number " + std::to_string(candidate));
-  const MatrixTile& tile = tiles[static_cast<std::size_t>(candidate)];
-  const auto inner = c.x.channels;
-  const std::string constants =
-      index_type(
-          {c.x.elements(), c.x.images * c.out_height * c.out_width * std::max(c.y_step, c.residual_step)}) +
-      type_alias("T", c.dtype) + c.window.constants() + c.x.constants("x") + vectors(c) +
-      constant("images", c.x.images) + constant("height", c.x.height) + constant("width", c.x.width) +
-      constant("out_height", c.out_height) + constant("out_width", c.out_width) +
-      constant("channels", c.channels) + constant("inner", inner) + constant("weight_row", c.weight_row) +
-      constant("residual_step", c.residual_first ? c.residual_step : 0) +
-      constant("filter_row", c.window.width * inner) + constant("filter_column", inner) +
-      constant("has_bias", c.bias_first.has_value()) +
-      constant("has_residual", c.residual_first.has_value()) + constant("has_filters", c.has_filters) +
-      constant("has_filter_bias", c.filter_bias_first.has_value()) +
-      constant("takes_apart", c.dtype == c10::kFloat && !c.tf32) + constant("columns", tile.columns) +
-      constant("column_tiles", ceil_div(c.out_width, tile.columns)) +
-      constant("tile_channels", tile.channels) + constant("warps", tile.warps) +
-      constant("ahead", ahead_of(c, tile)) + constant("rows_ahead", rows_ahead_of(c, tile)) +
-      constant("before_keeps_zero", c.before != "sigmoid") + function("before", c.before) +
-      function("between", c.between) + function("after", c.after);
-  return {.text = with_prelude(constants, device::matrix),
-          .blocks = static_cast<unsigned>(blocks_of(c, tile)),
-          .threads = static_cast<unsigned>(32 * tile.warps),
-          .contract = true,
-          .numbers = {c.y_step}};
+  KernelSource kernel = source_of({&c, 1}, candidate, constant("channels", c.channels), device::matrix_alone);
+  kernel.numbers = {c.y_step};
+  return kernel;
+}
+
+KernelSource matrix_group_source(MatrixProducts products, std::int64_t candidate) {
+  return source_of(products, candidate, constant("products", static_cast<std::int64_t>(products.size())),
+                   device::matrix_group);
+}
+
+std::vector<std::uint64_t> matrix_group_table(MatrixProducts products, std::int64_t candidate,
+                                              const at::Tensor& x, at::TensorList weights,
+                                              at::TensorList biases, at::TensorList results) {
+  const auto address = [](const at::Tensor& tensor) {
+    return reinterpret_cast<std::uint64_t>(tensor.const_data_ptr());
+  };
+  const MatrixTile tile = tile_of(products, candidate);
+  std::vector<std::uint64_t> table = {address(x)};
+  std::int64_t first_block = 0;
+  for (std::size_t p = 0; p < products.size(); ++p) {
+    table.insert(table.end(),
+                 {address(weights[p]), biases.empty() ? 0 : address(biases[p]), address(results[p]),
+                  static_cast<std::uint64_t>(products[p].y_step),
+                  static_cast<std::uint64_t>(products[p].channels), static_cast<std::uint64_t>(first_block)});
+    first_block += blocks_of(products[p], tile);
+  }
+  return table;
 }
 
 }  // namespace nimble::kernels

@@ -3,6 +3,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -39,11 +40,23 @@ struct MatrixTile {
   friend bool operator==(const MatrixTile&, const MatrixTile&) = default;
 };
 
-// Those that suit a convolution, by how long they should take.
-std::vector<MatrixTile> matrix_tiles(const MatrixConvolution& convolution);
+// Products of one launch: of the same pixels, each with weights, bias and result of its own, and all else
+// alike. Several of them have neither residual nor depthwise part.
+using MatrixProducts = std::span<const MatrixConvolution>;
+constexpr std::size_t kMostProducts = 8;
+
+// Those that suit them, by how long they should take.
+std::vector<MatrixTile> matrix_tiles(MatrixProducts products);
 
 // By the tile with the number `candidate`. Arguments: x, weight, bias, residual, filters, filter bias (any
 // address for what is absent), y. Throws Error where there are fewer tiles.
 KernelSource matrix_source(const MatrixConvolution& convolution, std::int64_t candidate);
+
+// The same for several; its one argument is a table.
+KernelSource matrix_group_source(MatrixProducts products, std::int64_t candidate);
+// Without biases where they have none.
+std::vector<std::uint64_t> matrix_group_table(MatrixProducts products, std::int64_t candidate,
+                                              const at::Tensor& x, at::TensorList weights,
+                                              at::TensorList biases, at::TensorList results);
 
 }  // namespace nimble::kernels

@@ -84,6 +84,24 @@ at::Tensor matrix_convolution(const at::Tensor& x, const at::Tensor& weight,
   return pointwise_convolution(pixels, weight, bias, residual, activation, candidate);
 }
 
+std::vector<at::Tensor> matrix_convolutions(const at::Tensor& x, at::TensorList weights,
+                                            at::TensorList biases, std::string_view activation,
+                                            std::int64_t candidate, bool /*tf32*/) {
+  if (!biases.empty()) expect_as_many(biases, weights.size());
+  std::vector<at::Tensor> results;
+  for (std::size_t n = 0; n < weights.size(); ++n) {
+    const std::optional<at::Tensor> bias = biases.empty() ? std::nullopt : std::optional(biases[n]);
+    results.push_back(pointwise_convolution(x, weights[n], bias, std::nullopt, activation, candidate));
+  }
+  return results;
+}
+
+void matrix_convolutions_out(const at::Tensor& x, at::TensorList weights, at::TensorList biases,
+                             std::string_view activation, std::int64_t candidate, bool tf32,
+                             at::TensorList out) {
+  copy_into(out, matrix_convolutions(x, weights, biases, activation, candidate, tf32));
+}
+
 namespace {
 
 TORCH_LIBRARY_IMPL(nimble, CompositeExplicitAutograd, library) {
@@ -97,6 +115,7 @@ TORCH_LIBRARY_IMPL(nimble, CompositeExplicitAutograd, library) {
   library.impl("pointwise_convolution", pointwise_convolution);
   library.impl("fused_convolution", fused_convolution);
   library.impl("matrix_convolution", matrix_convolution);
+  library.impl("matrix_convolutions", matrix_convolutions);
 
   library.impl("pointwise.out", pointwise_out);
   library.impl("depthwise_convolution.out", Into<depthwise_convolution>::call);
@@ -105,6 +124,7 @@ TORCH_LIBRARY_IMPL(nimble, CompositeExplicitAutograd, library) {
   library.impl("pointwise_convolution.out", Into<pointwise_convolution>::call);
   library.impl("fused_convolution.out", Into<fused_convolution>::call);
   library.impl("matrix_convolution.out", Into<matrix_convolution>::call);
+  library.impl("matrix_convolutions.out", matrix_convolutions_out);
 }
 
 }  // namespace

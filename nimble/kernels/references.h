@@ -45,5 +45,11 @@ at::Tensor matrix_convolution(const at::Tensor& x, const at::Tensor& weight,
                               at::IntArrayRef padding, at::IntArrayRef dilation,
                               std::string_view activation_before, std::string_view activation_between,
                               bool tf32);
+std::vector<at::Tensor> matrix_convolutions(const at::Tensor& x, at::TensorList weights,
+                                            at::TensorList biases, std::string_view activation,
+                                            std::int64_t candidate, bool tf32);
+void matrix_convolutions_out(const at::Tensor& x, at::TensorList weights, at::TensorList biases,
+                             std::string_view activation, std::int64_t candidate, bool tf32,
+                             at::TensorList out);
 
 }  // namespace nimble::kernels

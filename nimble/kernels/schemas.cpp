@@ -95,6 +95,15 @@ TORCH_LIBRARY_FRAGMENT(nimble, library) {
       "str activation=\"none\", int candidate=0, Tensor? filters=None, Tensor? filter_bias=None, "
       "int[2] stride=1, int[2] padding=0, int[2] dilation=1, str activation_before=\"none\", "
       "str activation_between=\"none\", bool tf32=False, *, Tensor(a!) out) -> Tensor(a!)");
+
+  // activation(convolution(x) + bias) with filters of one pixel, for each of the weights and their biases,
+  // which all have or none has, in one launch. The rest as in matrix_convolution.
+  library.def(
+      "matrix_convolutions(Tensor x, Tensor[] weights, Tensor[] biases, str activation=\"none\", "
+      "int candidate=0, bool tf32=False) -> Tensor[]");
+  library.def(
+      "matrix_convolutions.out(Tensor x, Tensor[] weights, Tensor[] biases, str activation=\"none\", "
+      "int candidate=0, bool tf32=False, *, Tensor(a!)[] out) -> ()");
 }
 
 }  // namespace

@@ -86,30 +86,41 @@ KernelSource rows(at::ScalarType type, std::int64_t columns, const std::string& 
   return row_source(expression, {x, mask}, evaluate_steps(expression, {x, mask}), {x, x});
 }
 
-KernelSource matrix(at::ScalarType type, bool has_filters) {
+MatrixConvolution product(at::ScalarType type, bool has_filters) {
   const at::Tensor x =
       at::empty({1, 44, 14, 14}, at::dtype(type).memory_format(at::MemoryFormat::ChannelsLast));
   const auto size = has_filters ? 5 : 1;
-  return matrix_source({.x = ImageLayout(x),
-                        .channels = 88,
-                        .out_height = 14,
-                        .out_width = 14,
-                        .weight_row = 44,
-                        .y_step = 88,
-                        .residual_step = 88,
-                        .dtype = type,
-                        .after = "relu",
-                        .has_filters = has_filters,
-                        .window = Window({size}, {1}, {size / 2}, {1}),
-                        .before = "relu",
-                        .between = "relu6",
-                        .weight_first = 0,
-                        .y_first = 0,
-                        .bias_first = 0,
-                        .residual_first = 0,
-                        .filters_first = 0,
-                        .filter_bias_first = 0},
-                       0);
+  return {.x = ImageLayout(x),
+          .channels = 88,
+          .out_height = 14,
+          .out_width = 14,
+          .weight_row = 44,
+          .y_step = 88,
+          .residual_step = 88,
+          .dtype = type,
+          .after = "relu",
+          .has_filters = has_filters,
+          .window = Window({size}, {1}, {size / 2}, {1}),
+          .before = "relu",
+          .between = "relu6",
+          .weight_first = 0,
+          .y_first = 0,
+          .bias_first = 0,
+          .residual_first = 0,
+          .filters_first = 0,
+          .filter_bias_first = 0};
+}
+
+KernelSource matrix(at::ScalarType type, bool has_filters) {
+  return matrix_source(product(type, has_filters), 0);
+}
+
+KernelSource matrix_group(at::ScalarType type) {
+  MatrixConvolution wide = product(type, false);
+  wide.residual_first = wide.filters_first = wide.filter_bias_first = std::nullopt;
+  MatrixConvolution narrow = wide;
+  narrow.channels = narrow.y_step = narrow.residual_step = 16;
+  return matrix_group_source(std::vector{wide, narrow, wide}, 0);
 }
 
 std::vector<KernelSource> every_kind(at::ScalarType type) {
@@ -125,7 +136,8 @@ std::vector<KernelSource> every_kind(at::ScalarType type) {
           rows(type, 1000, "_safe_softmax(%0, -1, none)"),
           rows(type, 8192, "native_layer_norm(%0, [8192], x1, x1, 1e-05)"),
           matrix(type, false),
-          matrix(type, true)};
+          matrix(type, true),
+          matrix_group(type)};
 }
 
 TEST(CompilerTest, EveryKindOfKernelCompiles) {
@@ -260,6 +272,29 @@ TEST(CompilerTest, AProductWithoutMemoryTellsItsShapeAndItsKernel) {
   EXPECT_EQ(collector.kernels.size(), 1u);
   EXPECT_EQ(stack[0].toTensor().sizes(), (std::vector<std::int64_t>{1, 24, 7, 7}));
   EXPECT_TRUE(stack[0].toTensor().is_contiguous(at::MemoryFormat::ChannelsLast));
+}
+
+TEST(CompilerTest, AGroupOfProductsWithoutMemoryTellsItsShapesAndItsKernelWhereverTheyGo) {
+  const auto meta = at::device(at::kMeta).dtype(at::kHalf).memory_format(at::MemoryFormat::ChannelsLast);
+  const at::Tensor x = at::empty({2, 32, 7, 7}, meta), whole = at::empty({2, 64, 7, 7}, meta);
+  const c10::List<at::Tensor> weights({at::empty({24, 32, 1, 1}, meta), at::empty({16, 32, 1, 1}, meta)}),
+      places({whole.slice(1, 8, 32), whole.slice(1, 40, 56)});
+  const auto find = [](const char* overload) {
+    return c10::Dispatcher::singleton().findSchemaOrThrow("nimble::matrix_convolutions", overload);
+  };
+  torch::jit::Stack stack = {x, weights, c10::List<at::Tensor>(), "relu", 0, false};
+  torch::jit::Stack into = stack;
+  into.emplace_back(places);
+  KernelCollector collector;
+  find("").callBoxed(&stack);
+  find("out").callBoxed(&into);
+  ASSERT_EQ(collector.kernels.size(), 2u);
+  EXPECT_EQ(collector.kernels[0].text, collector.kernels[1].text);
+  const auto results = stack[0].toTensorVector();
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(results[0].sizes(), (std::vector<std::int64_t>{2, 24, 7, 7}));
+  EXPECT_EQ(results[1].sizes(), (std::vector<std::int64_t>{2, 16, 7, 7}));
+  EXPECT_TRUE(results[1].is_contiguous(at::MemoryFormat::ChannelsLast));
 }
 
 // Compilations take turns between two copies of the compiler.

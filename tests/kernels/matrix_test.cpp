@@ -95,7 +95,7 @@ class Product {
                                           .filter_bias_first = first(filter_bias)});
   }
 
-  std::size_t tiles() const { return matrix_tiles(*convolution).size(); }
+  std::size_t tiles() const { return matrix_tiles({&*convolution, 1}).size(); }
 
   void check(std::int64_t candidate) {
     whole.fill_(NAN);

@@ -1,3 +1,5 @@
+#include "nimble/kernels/cuda/matrix_convolution.h"
+
 #include <ATen/ATen.h>
 #include <ATen/cuda/CUDAContextLight.h>
 #include <torch/library.h>
@@ -28,8 +30,10 @@ bool is_rows_of_taps(const at::Tensor& weight) {
 
 bool is_one_pixel(const at::Tensor& weight) { return weight.size(2) == 1 && weight.size(3) == 1; }
 
-bool has_kernel(const at::Tensor& x, const at::Tensor& weight, const Optional& bias, const Optional& residual,
-                const Optional& filters, const Optional& filter_bias) {
+}  // namespace
+
+bool has_matrix_kernel(const at::Tensor& x, const at::Tensor& weight, const Optional& bias,
+                       const Optional& residual, const Optional& filters, const Optional& filter_bias) {
   if (!is_image_batch(x) || !can_multiply(x)) return false;
   const auto same_type = [&](const Optional& tensor) {
     return !tensor || tensor->scalar_type() == x.scalar_type();
@@ -46,7 +50,6 @@ bool has_kernel(const at::Tensor& x, const at::Tensor& weight, const Optional& b
          ImageLayout(x).channels_fastest();
 }
 
-// One row of pixels, where they lie so: then no block ends where a row does.
 ImageLayout as_one_row(const at::Tensor& images) {
   ImageLayout x(images);
   const auto step = pixel_step(images);
@@ -57,6 +60,8 @@ ImageLayout as_one_row(const at::Tensor& images) {
   x.row_stride = x.image_stride = *step * x.width;
   return x;
 }
+
+namespace {
 
 Window window_of(const at::Tensor& weight, const Optional& filters, at::IntArrayRef stride,
                  at::IntArrayRef padding, at::IntArrayRef dilation) {
@@ -95,7 +100,7 @@ at::Tensor& matrix_convolution_out_cuda(const at::Tensor& x, const at::Tensor& w
                                         at::IntArrayRef padding, at::IntArrayRef dilation,
                                         std::string_view before, std::string_view between, bool tf32,
                                         at::Tensor& out) {
-  if (!has_kernel(x, weight, bias, residual, filters, filter_bias)) {
+  if (!has_matrix_kernel(x, weight, bias, residual, filters, filter_bias)) {
     return Into<matrix_convolution>::call(x, weight, bias, residual, activation, candidate, filters,
                                           filter_bias, stride, padding, dilation, before, between, tf32, out);
   }
@@ -148,7 +153,7 @@ at::Tensor matrix_convolution_cuda(const at::Tensor& x, const at::Tensor& weight
                                    const Optional& filter_bias, at::IntArrayRef stride,
                                    at::IntArrayRef padding, at::IntArrayRef dilation, std::string_view before,
                                    std::string_view between, bool tf32) {
-  if (!has_kernel(x, weight, bias, residual, filters, filter_bias)) {
+  if (!has_matrix_kernel(x, weight, bias, residual, filters, filter_bias)) {
     return matrix_convolution(x, weight, bias, residual, activation, candidate, filters, filter_bias, stride,
                               padding, dilation, before, between, tf32);
   }

@@ -193,12 +193,21 @@ __device__ inline void convolve_pixels(Piece (&pixels)[columns], const T* x, con
   }
 }
 
+// What a product has of its own, where several are made of the same pixels.
+struct Product {
+  const T* weight;
+  const T* bias;
+  T* y;
+  Index y_step;    // from one pixel of the result to the next
+  Index channels;  // of the result
+};
+
 // By tiles of 16 pixels and 8 channels.
 using Sums = float[pixel_tiles][channel_tiles][4];
 
 // Adds up what this warp has to multiply, by factors of that kind.
 template <class Factor>
-__device__ inline void add_products(Sums& sum, const T* x, const T* weight, const T* filters,
+__device__ inline void add_products(Sums& sum, const Product& product, const T* x, const T* filters,
                                     const T* filter_bias, Index first_group, Index first_channel) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const Group group(first_group + lane / 4);
@@ -213,8 +222,8 @@ __device__ inline void add_products(Sums& sum, const T* x, const T* weight, cons
 #pragma unroll
       for (int n = 0; n < channel_tiles; ++n) {
         const Index channel = first_channel + n * 8 + lane / 4;
-        rows[s][n] = load_piece<weight_lanes>(weight + channel * weight_row + tap * inner, inner_channel,
-                                              channel < channels && tap < taps);
+        rows[s][n] = load_piece<weight_lanes>(product.weight + channel * weight_row + tap * inner,
+                                              inner_channel, channel < product.channels && tap < taps);
       }
       if constexpr (has_filters) {
         convolve_pixels(pixels[s], x, filters, filter_bias, group, inner_channel);
@@ -240,8 +249,8 @@ __device__ inline void add_products(Sums& sum, const T* x, const T* weight, cons
 }
 
 // Sums of split floats that are no number may be infinite in truth: whole floats tell.
-__device__ inline void repair(Sums& sum, const T* x, const T* weight, const T* filters, const T* filter_bias,
-                              Index first_group, Index first_channel) {
+__device__ inline void repair(Sums& sum, const Product& product, const T* x, const T* filters,
+                              const T* filter_bias, Index first_group, Index first_channel) {
   constexpr int numbers = sizeof(Sums) / sizeof(float);
   const auto at = [](Sums& sums, int i) -> float& {
     return sums[i / 4 / channel_tiles][i / 4 % channel_tiles][i % 4];
@@ -251,22 +260,22 @@ __device__ inline void repair(Sums& sum, const T* x, const T* weight, const T* f
   for (int i = 0; i < numbers; ++i) all_numbers &= at(sum, i) == at(sum, i);
   if (!__any_sync(0xffffffffu, !all_numbers)) return;
   Sums whole = {};
-  add_products<WholeOf<T>>(whole, x, weight, filters, filter_bias, first_group, first_channel);
+  add_products<WholeOf<T>>(whole, product, x, filters, filter_bias, first_group, first_channel);
 #pragma unroll
   for (int i = 0; i < numbers; ++i) {
     if (at(sum, i) != at(sum, i)) at(sum, i) = at(whole, i);
   }
 }
 
-extern "C" __global__ void __launch_bounds__(threads)
-    nimble_kernel(const T* x, const T* weight, const T* bias, const T* residual, const T* filters,
-                  const T* filter_bias, T* y, long long y_step) {
-  after_earlier_kernels(x, weight, bias, residual, filters, filter_bias, y);
+// All threads of a block make its tile of the product. Static: what they share is of another size in every
+// kernel, and where kernels run on the host several are in one process.
+static __device__ inline void make_tile(const Product& product, const T* x, const T* residual,
+                                        const T* filters, const T* filter_bias, unsigned block) {
   alignas(16) __shared__ float found[warps][8 * columns][tile_channels + 8];  // 8: no two share a bank
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  constexpr Index channel_blocks = (channels + tile_channels - 1) / tile_channels;
-  const Index first_group = blockIdx.x / channel_blocks * 8;
-  const Index first_channel = blockIdx.x % channel_blocks * tile_channels;
+  const Index channel_blocks = (product.channels + tile_channels - 1) / tile_channels;
+  const Index first_group = block / channel_blocks * 8;
+  const Index first_channel = block % channel_blocks * tile_channels;
 
   // What is added at the end is on its way while the product is made.
   constexpr int tile_vectors = tile_channels / out_lanes;
@@ -280,18 +289,18 @@ extern "C" __global__ void __launch_bounds__(threads)
     const Group group(first_group + slot % 8);
     const Index channel = first_channel + number % tile_vectors * out_lanes;
     const Index pixel = (group.image * out_height + group.row) * out_width + group.column + slot / 8;
-    const bool exists = slot < 8 * columns && group.has(slot / 8) && channel < channels;
-    place[i] = exists ? pixel * static_cast<Index>(y_step) + channel : -1;
-    if (has_bias && exists) shift[i] = load<out_lanes>(bias + channel);
+    const bool exists = slot < 8 * columns && group.has(slot / 8) && channel < product.channels;
+    place[i] = exists ? pixel * product.y_step + channel : -1;
+    if (has_bias && exists) shift[i] = load<out_lanes>(product.bias + channel);
     if (has_residual && exists) added[i] = load<out_lanes>(residual + pixel * residual_step + channel);
   }
 
   Sums sum = {};
   if constexpr (takes_apart) {
-    add_products<Split>(sum, x, weight, filters, filter_bias, first_group, first_channel);
-    repair(sum, x, weight, filters, filter_bias, first_group, first_channel);
+    add_products<Split>(sum, product, x, filters, filter_bias, first_group, first_channel);
+    repair(sum, product, x, filters, filter_bias, first_group, first_channel);
   } else {
-    add_products<WholeOf<T>>(sum, x, weight, filters, filter_bias, first_group, first_channel);
+    add_products<WholeOf<T>>(sum, product, x, filters, filter_bias, first_group, first_channel);
   }
 #pragma unroll
   for (int m = 0; m < pixel_tiles; ++m) {
@@ -322,6 +331,6 @@ extern "C" __global__ void __launch_bounds__(threads)
     for (int l = 0; l < out_lanes; ++l) {
       result.at[l] = Narrow<T>::of(after(total.at[l] + widen(shift[i].at[l]) + widen(added[i].at[l])));
     }
-    store(y + place[i], result);
+    store(product.y + place[i], result);
   }
 }

@@ -14,6 +14,7 @@ extern const Rewrite kFuseConvolution;
 extern const Rewrite kFuseForeach;
 extern const Rewrite kFusePointwise;
 extern const Rewrite kFuseRows;
+extern const Rewrite kGroupConvolutions;
 extern const Rewrite kLinearActivation;
 extern const Rewrite kMatrixLinear;
 extern const Rewrite kMergeLinears;

@@ -37,8 +37,10 @@ std::vector<Buffer> without_outside(std::span<const Buffer> buffers) {
   return alike;
 }
 
-Nanoseconds Chooser::time(std::span<const Buffer> buffers, const std::vector<Task>& tasks) {
-  const auto [known, first] = known_.try_emplace(describe_tasks(tasks), kFails);
+Nanoseconds Chooser::time(std::span<const Buffer> buffers, const std::vector<Task>& tasks, How how) {
+  const bool side_by_side = how == How::kSideBySide;
+  const auto [known, first] =
+      known_.try_emplace((side_by_side ? "side by side: " : "") + describe_tasks(tasks), kFails);
   if (!first) return known->second;
   if (context_.known) {
     if (const auto before = context_.known->find(known->first)) return known->second = *before;
@@ -47,7 +49,8 @@ Nanoseconds Chooser::time(std::span<const Buffer> buffers, const std::vector<Tas
   try {
     compile_kernels_ahead(tasks, context_.device).reset();
     start = Clock::now();  // waiting for kernels is not measuring
-    known->second = context_.measure(buffers, tasks);
+    const auto& measure = side_by_side ? context_.measure_side_by_side : context_.measure;
+    known->second = measure(buffers, tasks);
     if (context_.known) context_.known->add(known->first, known->second);
   } catch (const std::exception&) {
     // Stays the slowest there is, in this process: another may have the memory that it needs.
@@ -61,13 +64,21 @@ std::size_t Chooser::faster_of(std::span<const Buffer> buffers, std::span<const 
   if (context_.consider) {
     for (const std::vector<Task>& tasks : candidates) context_.consider(tasks);
   }
-  if (!context_.measure || spent_seconds_ > context_.measure_seconds) return 0;
+  if (!measures()) return 0;
   std::size_t best = 0;
   for (std::size_t i = 1; i < candidates.size(); ++i) {
     const double limit = static_cast<double>(time(buffers, candidates[best])) * (best == 0 ? clearly : 1.0);
     if (static_cast<double>(time(buffers, candidates[i])) < limit) best = i;
   }
   return best;
+}
+
+bool Chooser::faster_than_side_by_side(std::span<const Buffer> buffers, const std::vector<Task>& together,
+                                       const std::vector<Task>& apart, double clearly) {
+  if (!measures() || !context_.measure_side_by_side) return false;
+  const Nanoseconds side_by_side = time(buffers, apart, How::kSideBySide);
+  return side_by_side != kFails &&
+         static_cast<double>(time(buffers, together)) < clearly * static_cast<double>(side_by_side);
 }
 
 }  // namespace nimble

@@ -26,8 +26,16 @@ class Chooser {
   std::size_t faster_of(std::span<const Buffer> buffers, std::span<const std::vector<Task>> candidates,
                         double clearly = 0.97);
 
+  // Whether `together` takes less than `clearly` of the time of `apart`, whose tasks run side by side. Not
+  // where nothing is measured, the time for it is up, or one of the two fails.
+  bool faster_than_side_by_side(std::span<const Buffer> buffers, const std::vector<Task>& together,
+                                const std::vector<Task>& apart, double clearly = 0.97);
+
  private:
-  Nanoseconds time(std::span<const Buffer> buffers, const std::vector<Task>& tasks);
+  enum class How { kOneAfterTheOther, kSideBySide };
+  bool measures() const { return context_.measure && spent_seconds_ <= context_.measure_seconds; }
+  Nanoseconds time(std::span<const Buffer> buffers, const std::vector<Task>& tasks,
+                   How how = How::kOneAfterTheOther);
 
   const RewriteContext& context_;
   std::unordered_map<std::string, Nanoseconds> known_;

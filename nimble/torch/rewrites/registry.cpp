@@ -51,9 +51,10 @@ std::span<const Rewrite* const> all_rewrites() {
       &kMergeLinears,      &kMatrixLinear,
       &kLinearActivation,  &kFuseRows,
       &kFuseBatchNorm,     &kFusePointwise,
-      &kFuseForeach,       &kCatByAddress,
-      &kMkldnnConvolution, &kMkldnnLinear,
-      &kPointwiseBlocks,   &kWeightsOnce,
+      &kFuseForeach,       &kGroupConvolutions,
+      &kCatByAddress,      &kMkldnnConvolution,
+      &kMkldnnLinear,      &kPointwiseBlocks,
+      &kWeightsOnce,
   };
   return kAll;
 }

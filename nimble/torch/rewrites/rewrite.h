@@ -35,7 +35,10 @@ struct RewriteContext {
   bool tolerant = false;
   // How long these tasks take on this machine, run alone, one after the other; what they read from other
   // tasks is made up. Empty where nothing shall be measured: see faster_of.
-  std::function<Nanoseconds(std::span<const Buffer> buffers, std::span<const Task> tasks)> measure = {};
+  using Measure = std::function<Nanoseconds(std::span<const Buffer> buffers, std::span<const Task> tasks)>;
+  Measure measure = {};
+  // The same for tasks that wait for nothing of each other, each on a stream of its own.
+  Measure measure_side_by_side = {};
   // Set in a run that measures nothing and is thrown away: hears of every way that would be measured, so that
   // their kernels can be compiled beforehand, many at once.
   std::function<void(std::span<const Task> tasks)> consider = {};

@@ -29,6 +29,7 @@ REWRITES = [
     "linear_activation",
     "fuse_rows",
     "fuse_pointwise",
+    "group_convolutions",
     "cat_by_address",
 ]
 

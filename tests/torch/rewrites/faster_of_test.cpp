@@ -85,5 +85,42 @@ TEST_F(FasterOf, WithoutTimeLeftTheFirstIsTaken) {
   EXPECT_EQ(times.measured, 0);
 }
 
+// As if the two had been measured together and side by side.
+struct SideBySide {
+  Nanoseconds together = 100, side_by_side = 100;
+  int measured = 0;
+
+  bool together_is_faster(const std::shared_ptr<KnownTimes>& known = {}, double seconds = 1) {
+    const RewriteContext context{.measure = [&](auto, auto) { return ++measured, together; },
+                                 .measure_side_by_side = [&](auto, auto) { return ++measured, side_by_side; },
+                                 .measure_seconds = seconds,
+                                 .known = known};
+    const auto tasks = exp_or_neg();
+    const std::vector<Task> both = {tasks[0][0], tasks[1][0]};
+    return Chooser(context).faster_than_side_by_side({}, both, both);
+  }
+};
+
+TEST_F(FasterOf, WhatIsTogetherMustBeClearlyFasterThanSideBySide) {
+  EXPECT_TRUE((SideBySide{.together = 90}.together_is_faster()));
+  EXPECT_FALSE((SideBySide{.together = 99}.together_is_faster()));
+}
+
+TEST_F(FasterOf, TimesSideBySideAreKeptBesideThoseOfTheSameTasksOneAfterTheOther) {
+  const auto remembered = std::make_shared<Remembered>();
+  SideBySide times{.together = 50};
+  EXPECT_TRUE(times.together_is_faster(remembered));
+  EXPECT_EQ(remembered->times.size(), 2u);
+  EXPECT_EQ(times.measured, 2);
+  EXPECT_TRUE(times.together_is_faster(remembered));
+  EXPECT_EQ(times.measured, 2);
+}
+
+TEST_F(FasterOf, WithoutTimeLeftWhatRunsSideBySideStays) {
+  SideBySide times{.together = 50};
+  EXPECT_FALSE(times.together_is_faster({}, /*seconds=*/-1));
+  EXPECT_EQ(times.measured, 0);
+}
+
 }  // namespace
 }  // namespace nimble

@@ -35,18 +35,27 @@ struct Copy {
   TensorRef from, to;
 };
 
+using Slices = std::map<BufferId, TensorRef>;  // by part: where it is found from now on
+
+TensorRef moved(const TensorRef& ref, const Slices& slices) {
+  const auto found = slices.find(ref.buffer);
+  return found == slices.end() ? ref : found->second;
+}
+
 // What becomes of a concatenation, and of those that it is made of.
 struct Plan {
   std::vector<TaskId> gone;
-  std::map<TaskId, TensorRef> writers;         // by task: where it shall write to
-  std::map<BufferId, TensorRef> slice_of;      // by part: where it is found from now on
+  std::vector<TaskId> writers;  // by part that is written into its place: who does it
+  Slices slice_of;
   std::map<TaskId, std::vector<Copy>> copies;  // by the concatenation in whose place they are made
+  std::map<TaskId, Task> chosen = {};          // by writer: how it does it
 
   void add(Plan other) {
     gone.insert(gone.end(), other.gone.begin(), other.gone.end());
-    writers.merge(other.writers);
+    writers.insert(writers.end(), other.writers.begin(), other.writers.end());
     slice_of.merge(other.slice_of);
     copies.merge(other.copies);
+    for (auto& [writer, task] : other.chosen) chosen.insert_or_assign(writer, std::move(task));
   }
 };
 
@@ -116,7 +125,7 @@ class ByAddress {
     // The copies must be few, and done before the last part is there anyway.
     if (copies.size() > plan.writers.size()) return {};
     std::size_t latest = 0;
-    for (const auto& [writer, place] : plan.writers) latest = std::max(latest, depth_[writer.index()]);
+    for (const TaskId writer : plan.writers) latest = std::max(latest, depth_[writer.index()]);
     for (const Copy& copy : copies) {
       if (uses_.is_weight(copy.from)) continue;  // is there before anything runs
       for (const TaskId writer : uses_.writers(copy.from.buffer)) {
@@ -132,12 +141,15 @@ class ByAddress {
     // One that depends on weights alone is made once, and cannot be if it is a part of something else.
     if (!uses_.is_private(part.buffer) || !is_written_once(part) || uses_.is_weight(part)) return {};
     const TaskId maker = uses_.writers(part.buffer)[0];
-    if (!is_only_result(program_.task(maker), part) || program_.task(maker).part != program_.task(cat).part)
+    const auto made = made_by(program_.task(maker));
+    if (!made || std::ranges::find(*made, part) == made->end() ||
+        program_.task(maker).part != program_.task(cat).part) {
       return {};
+    }
     if (!same_order(part, place) || !is_rows(place) || !others_read_slices(part, cat)) return {};
     if (joins(program_.task(maker))) return plan_for(maker, place);
-    if (ways_to_write(maker, place).empty()) return {};
-    return Plan{.gone = {}, .writers = {{maker, place}}, .slice_of = {}, .copies = {}};
+    if (ways_to_write(maker, {{part.buffer, place}}).empty()) return {};
+    return Plan{.gone = {}, .writers = {maker}, .slice_of = {}, .copies = {}};
   }
 
   bool others_read_slices(const TensorRef& part, TaskId cat) const {
@@ -155,12 +167,15 @@ class ByAddress {
   }
 
   // Measured without the copies, which are made beside other work. Also settles how each writer does it.
-  bool is_faster(const Plan& plan) {
+  bool is_faster(Plan& plan) {
+    Slices slices = plan.slice_of;  // with other results of the same writers
+    slices.insert(plan_.slice_of.begin(), plan_.slice_of.end());
     std::vector<Task> by_address, as_it_is;
-    for (const auto& [writer, place] : plan.writers) {
-      by_address.push_back(fastest_writer(writer, place));
-      chosen_.insert_or_assign(writer, by_address.back());
-      as_it_is.push_back(program_.task(writer));
+    for (const TaskId writer : std::set(plan.writers.begin(), plan.writers.end())) {
+      by_address.push_back(fastest_writer(writer, slices));
+      plan.chosen.insert_or_assign(writer, by_address.back());
+      const auto before = plan_.chosen.find(writer);
+      as_it_is.push_back(before == plan_.chosen.end() ? program_.task(writer) : before->second);
     }
     if (!measures_) return true;
     for (const TaskId cat : plan.gone) as_it_is.push_back(program_.task(cat));
@@ -168,31 +183,41 @@ class ByAddress {
     return chooser_.faster_of(edit_.buffers(), candidates, /*clearly=*/1.0) == 1;
   }
 
-  Task fastest_writer(TaskId writer, const TensorRef& place) {
+  Task fastest_writer(TaskId writer, const Slices& slices) {
     std::vector<std::vector<Task>> candidates;
-    for (Task& way : ways_to_write(writer, place)) candidates.push_back({std::move(way)});
+    for (Task& way : ways_to_write(writer, slices)) candidates.push_back({std::move(way)});
     const std::size_t best = candidates.size() > 1 ? chooser_.faster_of(edit_.buffers(), candidates) : 0;
     return candidates[best][0];
   }
 
-  // The tasks that do what `writer` does and write it to `place`.
-  std::vector<Task> ways_to_write(TaskId writer, const TensorRef& place) const {
+  // The tasks that do what `writer` does and write what is a part to its slice.
+  std::vector<Task> ways_to_write(TaskId writer, const Slices& slices) const {
     const Task& task = program_.task(writer);
+    const auto results = made_by(task);
+    TensorRefList places;
+    for (const TensorRef& result : *results) places.refs.emplace_back(moved(result, slices));
+    const TensorRef& place = *places.refs.front();
     if (const auto op = out_form(task, program_.buffer(place.buffer).device)) {
-      return proposals(writing(writer, *op, task.arguments, place));
+      return proposals(writing(writer, *op, task.arguments, places));
     }
     std::vector<Task> ways;
     const auto call = converts_ ? convolution_call(task, uses_) : std::nullopt;
     if (!call || !suits_matrix_kernel(call->convolution)) return ways;
     static const auto op = find_operator("nimble::matrix_convolution", "out");
     for (MatrixWay& way : matrix_ways(*call, precise_)) {
-      ways.push_back(writing(writer, op, std::move(way.arguments), place));
+      ways.push_back(writing(writer, op, std::move(way.arguments), places));
     }
     return ways;
   }
 
+  // An operator that takes a list of places returns nothing.
   Task writing(TaskId writer, const c10::OperatorHandle& op, std::vector<Operand> arguments,
-               const TensorRef& place) const {
+               const TensorRefList& places) const {
+    if (op.schema().returns().empty()) {
+      arguments.emplace_back(places);
+      return edit_.make_task(writer, op, std::move(arguments), {});
+    }
+    const TensorRef& place = *places.refs.front();
     arguments.emplace_back(place);
     return edit_.make_task(writer, op, std::move(arguments), {place});
   }
@@ -225,30 +250,27 @@ class ByAddress {
       if (gone_.contains(id)) {
         edit_.drop(id);
         for (const Copy& c : plan_.copies[id]) {
-          edit_.insert(id, copy, {c.to, moved(c.from), c10::IValue(false)}, {c.to});
+          edit_.insert(id, copy, {c.to, moved(c.from, plan_.slice_of), c10::IValue(false)}, {c.to});
         }
         continue;
       }
-      const bool writes = plan_.writers.contains(id);
-      const Task& task = writes ? chosen_.at(id) : program_.task(id);
+      const auto chosen = plan_.chosen.find(id);
+      const bool writes = chosen != plan_.chosen.end();
+      const Task& task = writes ? chosen->second : program_.task(id);
       const bool reads_moved = std::any_of(task.reads.begin(), task.reads.end(), [&](const TensorRef& ref) {
         return plan_.slice_of.contains(ref.buffer);
       });
       if (!writes && !reads_moved) continue;
-      edit_.replace(id, task.op, moved(task.arguments), task.results);
+      edit_.replace(id, task.op, all_moved(task.arguments), task.results);
     }
   }
 
-  TensorRef moved(const TensorRef& ref) const {
-    const auto found = plan_.slice_of.find(ref.buffer);
-    return found == plan_.slice_of.end() ? ref : found->second;
-  }
-  std::vector<Operand> moved(std::vector<Operand> operands) const {
+  std::vector<Operand> all_moved(std::vector<Operand> operands) const {
     for (Operand& operand : operands) {
-      if (auto* ref = std::get_if<TensorRef>(&operand)) *ref = moved(*ref);
+      if (auto* ref = std::get_if<TensorRef>(&operand)) *ref = moved(*ref, plan_.slice_of);
       if (auto* list = std::get_if<TensorRefList>(&operand)) {
         for (auto& element : list->refs)
-          if (element) element = moved(*element);
+          if (element) element = moved(*element, plan_.slice_of);
       }
     }
     return operands;
@@ -263,7 +285,6 @@ class ByAddress {
   Chooser chooser_;
   Plan plan_;  // of all concatenations that vanish
   std::set<TaskId> gone_;
-  std::map<TaskId, Task> chosen_;  // by writer: how it does it
 };
 
 Rewritten apply(Program program, const RewriteContext& context) { return ByAddress(program, context).run(); }

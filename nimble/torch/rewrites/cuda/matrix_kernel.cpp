@@ -12,9 +12,41 @@ bool has_whole_filters(const TensorRef& weight) {
          (weight.sizes[2] == 1 || weight.strides[2] == width * channels);
 }
 
+std::optional<TensorRef> optional_tensor(const Task& task, std::size_t n) {
+  const TensorRef* ref = tensor_argument(task, n);
+  return ref ? std::optional(*ref) : std::nullopt;
+}
+
+// All of ours begin with x, weight, bias and what is added.
+std::optional<ConvolutionCall> call_of_ours(const Task& task) {
+  const bool of_one_pixel = is_call_of(task, "nimble::pointwise_convolution"),
+             by_our_kernel = is_call_of(task, "nimble::matrix_convolution"),
+             by_cudnn = is_call_of(task, "nimble::fused_convolution");
+  if ((!of_one_pixel && !by_our_kernel && !by_cudnn) || !task.op.operator_name().overload_name.empty())
+    return {};
+  const auto argument = [&](const char* name) { return *task.op.schema().argumentIndexWithName(name); };
+  if (by_our_kernel && tensor_argument(task, argument("filters"))) return {};
+  ConvolutionCall call{.convolution = {.x = *tensor_argument(task, 0),
+                                       .weight = *tensor_argument(task, 1),
+                                       .bias = optional_tensor(task, 2),
+                                       .stride = {1, 1},
+                                       .padding = {0, 0},
+                                       .dilation = {1, 1},
+                                       .groups = 1},
+                       .added = optional_tensor(task, 3),
+                       .after = value_argument(task, argument("activation")).toStringRef()};
+  if (of_one_pixel) return call;
+  call.convolution.stride = value_argument(task, argument("stride")).toIntVector();
+  call.convolution.padding = value_argument(task, argument("padding")).toIntVector();
+  call.convolution.dilation = value_argument(task, argument("dilation")).toIntVector();
+  if (by_cudnn) call.convolution.groups = value_argument(task, argument("groups")).toInt();
+  return call;
+}
+
 }  // namespace
 
 std::optional<ConvolutionCall> convolution_call(const Task& task, const Uses& uses) {
+  if (auto ours = call_of_ours(task)) return ours;
   if (auto plain = image_convolution(task, uses)) return ConvolutionCall{*std::move(plain)};
   const bool adds = is_call_of(task, "aten::cudnn_convolution_add_relu");
   if (!adds && !is_call_of(task, "aten::cudnn_convolution_relu")) return {};
@@ -23,10 +55,9 @@ std::optional<ConvolutionCall> convolution_call(const Task& task, const Uses& us
   };
   if (adds && !is_one(value_argument(task, 3))) return {};
   const std::size_t rest = adds ? 4 : 2;  // after what is added, and its factor
-  const TensorRef* bias = tensor_argument(task, rest);
   ConvolutionCall call{.convolution = {.x = *tensor_argument(task, 0),
                                        .weight = *tensor_argument(task, 1),
-                                       .bias = bias ? std::optional(*bias) : std::nullopt,
+                                       .bias = optional_tensor(task, rest),
                                        .stride = value_argument(task, rest + 1).toIntVector(),
                                        .padding = value_argument(task, rest + 2).toIntVector(),
                                        .dilation = value_argument(task, rest + 3).toIntVector(),

@@ -16,7 +16,8 @@ struct ConvolutionCall {
   std::optional<TensorRef> added = {};
   std::string after = "none";
 };
-// What a convolution of PyTorch's does, a plain one or one of cuDNN's with a relu.
+// What a convolution does: a plain one of PyTorch's, one of cuDNN's with a relu, or one of ours without a
+// depthwise part.
 std::optional<ConvolutionCall> convolution_call(const Task& task, const Uses& uses);
 
 // Whether our kernel by tensor cores may be asked, and knows such filters.

@@ -26,7 +26,7 @@ namespace depthwise {  // the arguments of nimble::depthwise_convolution, by pla
 enum Argument { kInput, kFilters, kBias, kStride, kPadding, kDilation, kBefore, kAfter };
 }
 namespace matrix {  // and the first ones of nimble::matrix_convolution
-enum Argument { kInput, kWeight, kBias, kResidual, kActivation, kCandidate, kFilters, kFilterBias, kStride };
+enum Argument { kInput, kWeight, kBias, kResidual, kActivation };
 }
 
 // A convolution with a filter of one pixel, as fuse_convolution left it.
@@ -34,37 +34,11 @@ struct Dense {
   Operand weight, bias, residual, activation;
 };
 
-// `first` is its stride; padding follows.
-bool is_one_pixel_everywhere(const Task& task, std::size_t first) {
-  const auto all = [&](std::size_t argument, std::int64_t number) {
-    const auto numbers = value_argument(task, argument).toIntVector();
-    return std::all_of(numbers.begin(), numbers.end(), [=](std::int64_t n) { return n == number; });
-  };
-  const TensorRef& weight = *tensor_argument(task, 1);
-  return weight.sizes[2] == 1 && weight.sizes[3] == 1 && all(first, 1) && all(first + 1, 0);
-}
-
-// Every result channel sees every channel.
-bool is_whole(const Task& task) {
-  return tensor_argument(task, 1)->sizes[1] == tensor_argument(task, 0)->sizes[1];
-}
-
 std::optional<Dense> dense(const Task& task, const Uses& uses) {
-  const auto& a = task.arguments;
-  if (is_call_of(task, "nimble::pointwise_convolution")) return Dense{a[1], a[2], a[3], a[4]};
-  if (is_call_of(task, "nimble::matrix_convolution") && !tensor_argument(task, matrix::kFilters) &&
-      is_one_pixel_everywhere(task, matrix::kStride)) {
-    return Dense{a[1], a[2], a[3], a[4]};
-  }
-  if (is_call_of(task, "nimble::fused_convolution") && is_one_pixel_everywhere(task, 4) && is_whole(task)) {
-    return Dense{a[1], a[2], a[3], a[8]};
-  }
   const auto call = convolution_call(task, uses);
-  if (call && call->after == "relu" && call->convolution.is_matrix_product()) {
-    return Dense{call->convolution.weight, optional_ref(call->convolution.bias), optional_ref(call->added),
-                 c10::IValue(call->after)};
-  }
-  return {};
+  if (!call || !call->convolution.is_matrix_product() || is_call_of(task, "aten::convolution")) return {};
+  return Dense{call->convolution.weight, optional_ref(call->convolution.bias), optional_ref(call->added),
+               c10::IValue(call->after)};
 }
 
 // What the kernel is made for: its loops over the filter are unrolled.

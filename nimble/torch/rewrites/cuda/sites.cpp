@@ -92,6 +92,21 @@ std::vector<std::size_t> depths(const Program& program) {
   return of_task;
 }
 
+std::vector<std::size_t> heights(const Program& program) {
+  std::vector<std::size_t> of_task(program.tasks.size()), of_buffer(program.buffers.size());
+  for (std::size_t i = program.tasks.size(); i-- > 0;) {
+    const Task& task = program.tasks[i];
+    std::size_t height = 0;
+    for (const TensorRef& ref : task.writes) height = std::max(height, of_buffer[ref.buffer.index()]);
+    of_task[i] = ++height;
+    for (const TensorRef& ref : task.reads) {
+      auto& known = of_buffer[ref.buffer.index()];
+      known = std::max(known, height);
+    }
+  }
+  return of_task;
+}
+
 bool may_use_tensor_cores(at::ScalarType type) {
   return type != at::kFloat || allows_tf32(at::Float32Op::CONV);
 }

@@ -35,6 +35,8 @@ std::optional<Sum> plain_sum(const Task& task);
 
 // By task: how many tasks lie on the longest way to it.
 std::vector<std::size_t> depths(const Program& program);
+// And how many on the longest way from it to an end.
+std::vector<std::size_t> heights(const Program& program);
 
 // Whether products of this type may be made as tensor cores make them: float32 as cuDNN would, by TF32.
 bool may_use_tensor_cores(at::ScalarType type);

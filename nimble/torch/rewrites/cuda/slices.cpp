@@ -10,6 +10,10 @@ namespace {
 
 bool is_ours(const Task& task) { return task.op.operator_name().name.starts_with("nimble::"); }
 
+bool takes_list(const c10::OperatorHandle& op, std::size_t argument) {
+  return op.schema().arguments()[argument].type()->kind() == c10::TypeKind::ListType;
+}
+
 // Dimensions of more than one element, from the slowest to the fastest in memory.
 std::vector<std::size_t> by_stride(const TensorRef& ref) {
   std::vector<std::size_t> dimensions;
@@ -60,15 +64,11 @@ bool is_rows(const TensorRef& ref) {
 
 bool same_order(const TensorRef& a, const TensorRef& b) { return by_stride(a) == by_stride(b); }
 
-bool is_only_result(const Task& task, const TensorRef& ref) {
-  if (task.results.size() != 1 || task.writes.size() != 1 || !(task.writes[0] == ref)) return false;
-  std::size_t results = 0;
-  bool same = false;
-  for_each_ref(task.results[0], [&](const TensorRef& result) {
-    ++results;
-    same = result == ref;
-  });
-  return results == 1 && same;
+std::optional<std::vector<TensorRef>> made_by(const Task& task) {
+  if (task.results.size() != 1) return {};
+  std::vector<TensorRef> made;
+  for_each_ref(task.results[0], [&](const TensorRef& result) { made.push_back(result); });
+  return !made.empty() && made == task.writes ? std::optional(std::move(made)) : std::nullopt;
 }
 
 std::optional<c10::OperatorHandle> out_form(const Task& task, c10::Device device) {
@@ -79,6 +79,7 @@ std::optional<c10::OperatorHandle> out_form(const Task& task, c10::Device device
   const std::size_t out = task.arguments.size();
   const auto& arguments = found->schema().arguments();
   if (arguments.size() != out + 1 || !is_written(*found, out)) return {};
+  if (!takes_list(*found, out) && task.writes.size() != 1) return {};
   if (is_ours(task)) return found;
   // ATen's pointwise kernels step through any layout, if they are kernels and not a call and a copy.
   const auto key = device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
@@ -90,7 +91,7 @@ bool reads_slices(const Task& task) {
   static constexpr const char* kOurs[] = {"nimble::pointwise",           "nimble::depthwise_convolution",
                                           "nimble::max_pool2d",          "nimble::avg_pool2d",
                                           "nimble::adaptive_avg_pool2d", "nimble::pointwise_convolution",
-                                          "nimble::matrix_convolution"};
+                                          "nimble::matrix_convolution",  "nimble::matrix_convolutions"};
   return task.op.hasTag(at::Tag::pointwise) ||
          std::any_of(std::begin(kOurs), std::end(kOurs),
                      [&](const char* name) { return is_call_of(task, name); });

@@ -21,11 +21,11 @@ bool is_rows(const TensorRef& ref);
 // Both have the same neighbours in memory.
 bool same_order(const TensorRef& a, const TensorRef& b);
 
-// The one thing that the task makes is this tensor, as a whole.
-bool is_only_result(const Task& task, const TensorRef& ref);
+// What the task makes: its results, if each is a tensor of its own and it writes nothing else.
+std::optional<std::vector<TensorRef>> made_by(const Task& task);
 
-// The operator that does the same and writes the result to a tensor given as its last argument, wherever that
-// lies, without a copy; none where there is no such kernel.
+// The operator that does the same and writes the result to a tensor given as its last argument, or all
+// results to those of a list, wherever they lie, without a copy; none where there is no such kernel.
 std::optional<c10::OperatorHandle> out_form(const Task& task, c10::Device device);
 
 // Its kernel reads slices where they are. cuDNN's convolutions, for one, copy them first.

@@ -66,5 +66,41 @@ TEST_F(MatrixKernel, KnowsWhatCudnnDoesInOneCall) {
   EXPECT_FALSE(sum(2.0)) << "what is added is scaled";
 }
 
+TEST_F(MatrixKernel, KnowsWhatOurOwnCallsDo) {
+  const Program program = one_convolution();
+  const TensorRef x = *tensor_argument(program.tasks[0], 0), weight = *tensor_argument(program.tasks[0], 1),
+                  sum = first_result(program.tasks[0]);
+  const std::vector<std::int64_t> stride = {2, 1}, padding = {1, 0}, dilation = {1, 1};
+  const Operand none = c10::IValue(), silu = c10::IValue("silu"), zero = c10::IValue(0);
+  const auto product = call_of("nimble::pointwise_convolution", {x, weight, none, sum, silu, zero}, program);
+  ASSERT_TRUE(product);
+  EXPECT_EQ(product->after, "silu");
+  EXPECT_EQ(product->added, sum);
+  EXPECT_EQ(product->convolution.stride, (std::vector<std::int64_t>{1, 1}));
+  EXPECT_EQ(product->convolution.padding, (std::vector<std::int64_t>{0, 0}));
+
+  const auto by_cudnn = call_of("nimble::fused_convolution",
+                                {x, weight, none, none, c10::IValue(stride), c10::IValue(padding),
+                                 c10::IValue(dilation), c10::IValue(2), silu, zero},
+                                program);
+  const auto by_our_kernel = [&](const Operand& filters) {
+    return call_of(
+        "nimble::matrix_convolution",
+        {x, weight, none, none, silu, zero, filters, none, c10::IValue(stride), c10::IValue(padding),
+         c10::IValue(dilation), c10::IValue("none"), c10::IValue("none"), c10::IValue(false)},
+        program);
+  };
+  for (const auto& call : {by_cudnn, by_our_kernel(none)}) {
+    ASSERT_TRUE(call);
+    EXPECT_EQ(call->after, "silu");
+    EXPECT_FALSE(call->added);
+    EXPECT_EQ(call->convolution.weight, weight);
+    EXPECT_EQ(call->convolution.stride, stride);
+    EXPECT_EQ(call->convolution.padding, padding);
+  }
+  EXPECT_EQ(by_cudnn->convolution.groups, 2);
+  EXPECT_FALSE(by_our_kernel(weight)) << "there is a depthwise convolution before it";
+}
+
 }  // namespace
 }  // namespace nimble
