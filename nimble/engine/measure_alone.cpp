@@ -88,6 +88,12 @@ Nanoseconds measure_alone(std::span<const Buffer> buffers, std::span<const Task>
                                   static_cast<double>(in_a_row));
 }
 
+Program record_alone(std::span<const Buffer> buffers, std::span<const Task> tasks) {
+  const at::NoGradGuard no_grad;
+  const Alone alone = as_program(buffers, tasks);
+  return record_anew(alone.program, alone.inputs);
+}
+
 std::vector<double> time_programs(const std::vector<std::shared_ptr<const Program>>& programs,
                                   std::span<const at::Tensor> inputs, double seconds) {
   constexpr std::size_t kMostRounds = 20;

@@ -14,6 +14,9 @@ namespace nimble {
 // outside may be written.
 Nanoseconds measure_alone(std::span<const Buffer> buffers, std::span<const Task> tasks);
 
+// What these tasks allocate and give when they run alone, on tensors made up in the same way.
+Program record_alone(std::span<const Buffer> buffers, std::span<const Task> tasks);
+
 // How many milliseconds one replay of each program takes, on one stream: the best of several, taken in turn.
 std::vector<double> time_programs(const std::vector<std::shared_ptr<const Program>>& programs,
                                   std::span<const at::Tensor> inputs, double seconds);

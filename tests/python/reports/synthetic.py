@@ -80,6 +80,19 @@ def synthetic_document(tasks: int, streams: int, seed: int = 0) -> dict:
             {"streams": 1, "threads_per_stream": 2, "milliseconds": work / 1e6, "rejected": ""},
             {"streams": streams, "threads_per_stream": 1, "milliseconds": length / 1e6, "rejected": ""},
         ],
+        "kernels": [
+            {
+                "like": "matrix_convolution(1x64x35x35, 96x64x3x3)",
+                "tasks": 6,
+                "from": "0",
+                "to": kernel,
+                "milliseconds_before": 0.452,
+                "milliseconds_after": after,
+                "kept": kept,
+            }
+            for kernel, after, kept in [("1", 0.444, True), ("2", 0.461, False)]
+        ],
+        "kernels_milliseconds": 120.0,
         "tasks": made,
         "edges": edges,
         "waits": waits,
