@@ -7,7 +7,6 @@
 #include "nimble/engine/candidates.h"
 #include "nimble/engine/measure_alone.h"
 #include "nimble/engine/time_in_turn.h"
-#include "nimble/engine/times_on_disk.h"
 #include "nimble/torch/rewrites/coming_kernels.h"
 #include "nimble/torch/rewrites/cuda/other_kernels.h"
 
@@ -120,7 +119,7 @@ void compile_kernels_of(std::span<const Exchange> exchanges, const KnownExchange
 }  // namespace
 
 void choose_kernels_in_schedule(Rewriting& rewriting, Choice& choice, std::span<const at::Tensor> inputs,
-                                const CompileOptions& options) {
+                                const CompileOptions& options, std::shared_ptr<KnownTimes> known_times) {
   constexpr std::size_t kKinds = 8;
   constexpr std::size_t kRounds = 20, kRoundsAgain = 60;  // where replays take no longer than there is time
   const auto start = Clock::now();
@@ -129,7 +128,7 @@ void choose_kernels_in_schedule(Rewriting& rewriting, Choice& choice, std::span<
       std::max(options.tune_seconds - choice.tune_milliseconds / 1e3, options.tune_seconds / 2);
   const auto exchanges =
       exchanges_to_try(*first, order_of(*choice.executable, inputs), other_kernels, kKinds);
-  KnownExchanges known(times_on_disk(first->device()), *first, choice.streams);
+  KnownExchanges known(std::move(known_times), *first, choice.streams);
   compile_kernels_of(exchanges, known, first->device());
 
   Rivals rivals(*choice.executable, inputs, options);

@@ -84,7 +84,7 @@ class TimesInMemory final : public KnownTimes {
 };
 
 TEST_F(ChooseKernels, TasksThatLookAlikeAreExchangedTogether) {
-  const auto tried = exchanges({10, 10, 1, 1, 1});
+  const auto tried = exchanges({10, 10, 2, 1, 1});
   ASSERT_GE(tried.size(), kOthers);
   for (std::size_t i = 0; i < kOthers; ++i) EXPECT_THAT(tried[i].tasks, ElementsAre(TaskId{0}, TaskId{1}));
   EXPECT_EQ(kernels_of(exchanged(*program_, tried[0])), "1100");
@@ -113,7 +113,7 @@ TEST_F(ChooseKernels, NoMoreKindsAreTriedThanAskedFor) {
 }
 
 TEST_F(ChooseKernels, KeepsWhatIsFasterAndGoesOnFromThere) {
-  const auto chosen = choose_kernels(program_, exchanges({10, 10, 1, 1, 1}, 2), nothing_known_,
+  const auto chosen = choose_kernels(program_, exchanges({10, 10, 2, 1, 1}, 2), nothing_known_,
                                      judge({{"0000", 1.0}, {"2200", 0.9}, {"2210", 0.8}, {"2230", 0.85}}));
   EXPECT_EQ(kernels_of(*chosen.program), "2210");
   EXPECT_THAT(asked_,
@@ -132,7 +132,7 @@ TEST_F(ChooseKernels, KeepsWhatIsFasterAndGoesOnFromThere) {
 }
 
 TEST_F(ChooseKernels, WhatIsHardlyFasterIsNotKept) {
-  const auto chosen = choose_kernels(program_, exchanges({10, 10, 1, 1, 1}, 1), nothing_known_,
+  const auto chosen = choose_kernels(program_, exchanges({10, 10, 2, 1, 1}, 1), nothing_known_,
                                      judge({{"1100", 0.996}, {"2200", 1.0}, {"3300", 1.1}}));
   EXPECT_EQ(chosen.program, program_);
   EXPECT_EQ(chosen.tried.size(), kOthers);
@@ -143,7 +143,7 @@ TEST_F(ChooseKernels, WhatIsFasterOnceAndNotTwiceIsNotKept) {
   lucky.time = [](const SharedProgram&, const SharedProgram&, const Exchange&, bool again) -> ReplayTimes {
     return {1.0, again ? 1.0 : 0.5};
   };
-  const auto chosen = choose_kernels(program_, exchanges({10, 10, 1, 1, 1}), nothing_known_, lucky);
+  const auto chosen = choose_kernels(program_, exchanges({10, 10, 2, 1, 1}), nothing_known_, lucky);
   EXPECT_EQ(chosen.program, program_);
   for (const TriedKernel& tried : chosen.tried) EXPECT_EQ(tried.times.after, 1.0);
 }
@@ -151,14 +151,14 @@ TEST_F(ChooseKernels, WhatIsFasterOnceAndNotTwiceIsNotKept) {
 TEST_F(ChooseKernels, NothingIsTimedWhenTheTimeIsUp) {
   KernelJudge hurried = judge({{"1100", 0.9}, {"2200", 0.8}, {"3300", 0.7}});
   hurried.time_is_left = [&] { return asked_.size() < 3; };
-  const auto chosen = choose_kernels(program_, exchanges({10, 10, 1, 1, 1}), nothing_known_, hurried);
+  const auto chosen = choose_kernels(program_, exchanges({10, 10, 2, 1, 1}), nothing_known_, hurried);
   EXPECT_THAT(asked_, ElementsAre("1100", "1100 again", "2200", "2200 again"));
   EXPECT_EQ(kernels_of(*chosen.program), "2200");
 }
 
 TEST_F(ChooseKernels, WhatIsKnownIsNotTimedAgainButMade) {
   const auto on_disk = std::make_shared<TimesInMemory>();
-  const auto tried = exchanges({10, 10, 1, 1, 1});
+  const auto tried = exchanges({10, 10, 2, 1, 1});
   KnownExchanges first(on_disk, *program_, 4);
   const auto before = choose_kernels(program_, tried, first, judge({{"1100", 0.9}, {"1120", 0.8}}));
   ASSERT_FALSE(asked_.empty());
@@ -175,7 +175,7 @@ TEST_F(ChooseKernels, WhatIsKnownIsNotTimedAgainButMade) {
 
 TEST_F(ChooseKernels, IsKnownOnlyForTheSameTasksOnAsManyStreams) {
   const auto on_disk = std::make_shared<TimesInMemory>();
-  const auto tried = exchanges({10, 10, 1, 1, 1});
+  const auto tried = exchanges({10, 10, 2, 1, 1});
   KnownExchanges(on_disk, *program_, 4).add(tried[0], {1.0, 0.5});
   EXPECT_TRUE(KnownExchanges(on_disk, *program_, 4).find(tried[0]));
   EXPECT_FALSE(KnownExchanges(on_disk, *program_, 4).find(tried[1]));
@@ -186,7 +186,7 @@ TEST_F(ChooseKernels, IsKnownOnlyForTheSameTasksOnAsManyStreams) {
 TEST_F(ChooseKernels, WhatCannotTakeThePlaceIsNotTriedAgain) {
   const auto on_disk = std::make_shared<TimesInMemory>();
   KnownExchanges known(on_disk, *program_, 4);
-  const auto tried = exchanges({10, 10, 1, 1, 1}, 1);
+  const auto tried = exchanges({10, 10, 2, 1, 1}, 1);
   KernelJudge none_fits = judge({});
   none_fits.time = [&](const SharedProgram&, const SharedProgram& rival, const Exchange&,
                        bool) -> ReplayTimes {
@@ -204,7 +204,7 @@ TEST_F(ChooseKernels, WhatCannotTakeThePlaceIsNotTriedAgain) {
 TEST_F(ChooseKernels, WhatFailedIsTriedByTheNextProcess) {
   const auto on_disk = std::make_shared<TimesInMemory>();
   KnownExchanges known(on_disk, *program_, 4);
-  const auto tried = exchanges({10, 10, 1, 1, 1}, 1);
+  const auto tried = exchanges({10, 10, 2, 1, 1}, 1);
   KernelJudge fails = judge({});
   fails.time = [](const SharedProgram&, const SharedProgram&, const Exchange&, bool) -> ReplayTimes {
     throw std::runtime_error("out of memory");
