@@ -84,13 +84,13 @@ def synthetic_document(tasks: int, streams: int, seed: int = 0) -> dict:
             {
                 "like": "matrix_convolution(1x64x35x35, 96x64x3x3)",
                 "tasks": 6,
-                "from": "0",
-                "to": kernel,
-                "milliseconds_before": 0.452,
+                "from": kernel,
+                "to": other,
+                "milliseconds_before": before,
                 "milliseconds_after": after,
-                "kept": kept,
+                "kept": after < before,
             }
-            for kernel, after, kept in [("1", 0.444, True), ("2", 0.461, False)]
+            for kernel, other, before, after in [("0", "1", 0.452, 0.444), ("1", "2", 0.444, 0.461)]
         ],
         "kernels_milliseconds": 120.0,
         "tasks": made,
