@@ -135,7 +135,7 @@ ChosenKernels choose_kernels(const std::shared_ptr<const Program>& program,
   ChosenKernels chosen{program};
   for (const Exchange& exchange : exchanges) {
     auto times = known.find(exchange);
-    if (times && times->before == 0) continue;
+    if (times && !times->possible()) continue;
     if (!times && !judge.time_is_left()) continue;
     std::shared_ptr<const Program> rival;
     if (!times || times->faster()) {
@@ -144,7 +144,7 @@ ChosenKernels choose_kernels(const std::shared_ptr<const Program>& program,
     if (!times) {
       times = timed(chosen.program, rival, exchange, judge);
       if (times) known.add(exchange, *times);
-      if (!times || times->before == 0) continue;
+      if (!times || !times->possible()) continue;
     }
     const TaskId one = exchange.tasks.front();
     chosen.tried.push_back({.like = short_description(program->task(one)),

@@ -36,6 +36,7 @@ std::vector<Exchange> exchanges_to_try(const Program& program, const TaskGraph& 
 // exchange that cannot be made: there is no such kernel, or it needs other memory.
 struct ReplayTimes {
   double before = 0, after = 0;  // milliseconds
+  bool possible() const { return before > 0; }
   bool faster() const;           // by more than the noise
 };
 

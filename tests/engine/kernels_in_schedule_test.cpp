@@ -108,6 +108,18 @@ TEST_F(KernelsInSchedule, WhatAnEarlierProcessFoundIsTakenWithoutMeasuring) {
   }
 }
 
+TEST_F(KernelsInSchedule, WhatAllocatesSomethingElseThanTheTaskDidIsNoCandidate) {
+  Program other = *program_;
+  ASSERT_FALSE(other.tasks[0].allocations.empty());
+  other.tasks[0].allocations.front().bytes += 64;
+  rewriting_.program = program_ = std::make_shared<const Program>(std::move(other));
+  const Choice choice = chosen({.streams = 1, .tune_seconds = 5});
+  EXPECT_FALSE(choice.kernels.empty());
+  for (const TriedKernel& tried : choice.kernels) {
+    EXPECT_EQ(tried.like, "matrix_convolution(1x8x6x6, 4x8x1x1)") << "not like the first task";
+  }
+}
+
 TEST_F(KernelsInSchedule, WithoutSuchTasksNothingIsTried) {
   rewriting_.program = program_ = std::make_shared<const Program>(
       record(inputs_, [&](const Tensors& in) { return Tensors{at::conv2d(in[0], weights_[0]).relu()}; }));
