@@ -37,7 +37,7 @@ std::vector<Exchange> exchanges_to_try(const Program& program, const TaskGraph& 
 struct ReplayTimes {
   double before = 0, after = 0;  // milliseconds
   bool possible() const { return before > 0; }
-  bool faster() const;           // by more than the noise
+  bool faster() const;  // by more than the noise
 };
 
 // What became of the exchanges of one program in earlier processes. `known` may be absent.
