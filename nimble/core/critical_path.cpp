@@ -4,6 +4,13 @@
 #include <optional>
 
 namespace nimble {
+namespace {
+
+Nanoseconds cost_of(TaskId task, const TaskGraph& graph, const Machine& machine) {
+  return graph.cost(task).value_or(machine.default_cost) + machine.node_cost;
+}
+
+}  // namespace
 
 std::vector<TaskId> critical_path(const TaskGraph& graph, const Machine& machine) {
   std::vector<Nanoseconds> finish(graph.task_count());
@@ -16,13 +23,33 @@ std::vector<TaskId> critical_path(const TaskGraph& graph, const Machine& machine
       latest[task.index()] = before;
       start = finish[before.index()];
     }
-    finish[task.index()] = start + graph.cost(task).value_or(machine.default_cost) + machine.node_cost;
+    finish[task.index()] = start + cost_of(task, graph, machine);
     if (!last || finish[task.index()] > finish[last->index()]) last = task;
   }
   std::vector<TaskId> path;
   for (auto task = last; task; task = latest[task->index()]) path.push_back(*task);
   std::ranges::reverse(path);
   return path;
+}
+
+std::vector<Nanoseconds> longest_paths_through(const TaskGraph& graph, const Machine& machine) {
+  const auto order = graph.topological_order();
+  std::vector<Nanoseconds> until(graph.task_count()), from(graph.task_count());  // both with the task itself
+  for (const TaskId task : order) {
+    Nanoseconds longest = 0;
+    for (const TaskId before : graph.predecessors(task)) longest = std::max(longest, until[before.index()]);
+    until[task.index()] = longest + cost_of(task, graph, machine);
+  }
+  for (auto task = order.rbegin(); task != order.rend(); ++task) {
+    Nanoseconds longest = 0;
+    for (const TaskId after : graph.successors(*task)) longest = std::max(longest, from[after.index()]);
+    from[task->index()] = longest + cost_of(*task, graph, machine);
+  }
+  std::vector<Nanoseconds> through(graph.task_count());
+  for (const TaskId task : order) {
+    through[task.index()] = until[task.index()] + from[task.index()] - cost_of(task, graph, machine);
+  }
+  return through;
 }
 
 }  // namespace nimble

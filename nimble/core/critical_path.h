@@ -11,4 +11,8 @@ namespace nimble {
 // several such paths, the one through the smallest ids. O(tasks + edges).
 std::vector<TaskId> critical_path(const TaskGraph& graph, const Machine& machine = {});
 
+// By task: the length of the longest path that goes through it. Of a task on the critical path it is that of
+// the whole; any other may take as much longer as it falls short of that. O(tasks + edges).
+std::vector<Nanoseconds> longest_paths_through(const TaskGraph& graph, const Machine& machine = {});
+
 }  // namespace nimble

@@ -6,15 +6,12 @@
 #include <numeric>
 
 #include "nimble/core/verify.h"
+#include "nimble/engine/time_in_turn.h"
 #include "nimble/torch/dependencies.h"
 
 namespace nimble {
 
-double Candidate::median() {
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
-}
+double Candidate::median() const { return nimble::median(times); }
 
 CandidateMaker::CandidateMaker(const std::shared_ptr<const Program>& program,
                                std::span<const at::Tensor> inputs, const CompileOptions& options,

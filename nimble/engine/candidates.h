@@ -18,7 +18,7 @@ struct Candidate {
   std::vector<double> times = {};  // milliseconds
   std::string rejected = {};       // why it is none after all
 
-  double median();
+  double median() const;
 };
 
 // Plans and binds schedules of one program. What it is made of must outlive it.

@@ -4,6 +4,8 @@
 #include <c10/util/ScopeExit.h>
 
 #include "nimble/engine/effects.h"
+#include "nimble/engine/kernels_in_schedule.h"
+#include "nimble/engine/times_on_disk.h"
 #include "nimble/engine/tolerance.h"
 #include "nimble/torch/record_error.h"
 
@@ -83,6 +85,10 @@ class PartCheck {
     }
     Choice choice = choose_schedule(rewriting.program, inputs, before_, options,
                                     /*owns_escaped=*/entry_.parts.size() == 1);
+    const bool is_rewritten = rewriting.program != part_.program;
+    if (is_rewritten && !entry_.trains() && part_.program->device().is_cuda() && options.tune_seconds > 0) {
+      choose_kernels_in_schedule(rewriting, choice, inputs, options, times_on_disk(part_.program->device()));
+    }
     publish(part_, std::move(rewriting), std::move(choice));
   }
 

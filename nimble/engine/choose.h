@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "nimble/backend/executable.h"
+#include "nimble/engine/choose_kernels.h"
 #include "nimble/engine/options.h"
 #include "nimble/torch/outside_state.h"
 
@@ -25,6 +26,8 @@ struct Choice {
   std::uint64_t allocated_bytes = 0;  // what the planned buffers take without reuse
   std::vector<Tried> tried;
   double plan_milliseconds = 0, tune_milliseconds = 0;
+  std::vector<TriedKernel> kernels;  // inside the schedule, see kernels_in_schedule.h
+  double kernels_milliseconds = 0;   // what that took; 0 where it was not done
 };
 
 // Plans, verifies, binds and, where there is a choice and time for it, measures schedules with different

@@ -145,6 +145,12 @@ Nanoseconds measure_side_by_side(std::span<const Buffer> buffers, std::span<cons
       repeated, bind_on_streams(repeated.program, std::move(graph), StreamLimit::maximum(), repeated.inputs));
 }
 
+Program record_alone(std::span<const Buffer> buffers, std::span<const Task> tasks) {
+  const at::NoGradGuard no_grad;
+  const Alone alone = as_program(buffers, tasks);
+  return record_anew(alone.program, alone.inputs);
+}
+
 std::vector<double> time_programs(const std::vector<std::shared_ptr<const Program>>& programs,
                                   std::span<const at::Tensor> inputs, double seconds) {
   std::vector<std::unique_ptr<Executable>> executables;

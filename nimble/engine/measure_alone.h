@@ -22,6 +22,9 @@ Nanoseconds measure_side_by_side(std::span<const Buffer> buffers, std::span<cons
 // otherwise begin before all of the last time has ended.
 TaskGraph round_after_round(const TaskGraph& graph, std::size_t tasks_of_round);
 
+// What these tasks allocate and give when they run alone, on tensors made up in the same way.
+Program record_alone(std::span<const Buffer> buffers, std::span<const Task> tasks);
+
 // How many milliseconds one replay of each program takes, on one stream: the best of several, taken in turn.
 std::vector<double> time_programs(const std::vector<std::shared_ptr<const Program>>& programs,
                                   std::span<const at::Tensor> inputs, double seconds);

@@ -37,7 +37,7 @@ struct CompileOptions {
   // with a debugger, or where a driver makes no graph of it.
   bool graph = true;
 
-  // How long measuring may take when a schedule is chosen.
+  // How long measuring may take when a schedule is chosen, and kernels inside it.
   double tune_seconds = 0.5;
 
   // Names of rewrites (see rewrites/registry.h), "default" for all or "none". Without any, results are

@@ -34,7 +34,7 @@ Stats Compiled::stats() const {
     stats.static_bytes += report.static_bytes;
     stats.workspace_bytes += report.workspace_bytes;
     stats.plan_milliseconds += choice.plan_milliseconds;
-    stats.tune_milliseconds += choice.tune_milliseconds;
+    stats.tune_milliseconds += choice.tune_milliseconds + choice.kernels_milliseconds;
   }
   return stats;
 }
@@ -126,6 +126,19 @@ void explain_rewriting(std::ostream& text, const Rewriting& rewriting) {
   }
 }
 
+void explain_kernels(std::ostream& text, const Choice& choice) {
+  if (choice.kernels_milliseconds == 0) return;
+  for (const TriedKernel& tried : choice.kernels) {
+    if (!tried.kept) continue;
+    text << "  kernels        inside the schedule: " << counted(tried.tasks, "task") << " like " << tried.like
+         << " by kernel " << tried.to << " instead of " << tried.from << ", "
+         << milliseconds(tried.times.before) << " -> " << milliseconds(tried.times.after) << '\n';
+  }
+  text << "  kernels        inside the schedule: " << counted(choice.kernels.size(), "exchange") << " tried, "
+       << std::ranges::count_if(choice.kernels, &TriedKernel::kept) << " kept, in "
+       << milliseconds(choice.kernels_milliseconds) << '\n';
+}
+
 void explain_part(std::ostream& text, const Part& part) {
   explain_rewriting(text, part.rewriting);
   const Choice& choice = part.choice;
@@ -142,6 +155,7 @@ void explain_part(std::ostream& text, const Part& part) {
     if (tried.milliseconds > 0) text << ": " << milliseconds(tried.milliseconds);
     text << '\n';
   }
+  explain_kernels(text, choice);
 }
 
 void explain_entry(std::ostream& text, const Entry& entry) {

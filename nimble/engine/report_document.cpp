@@ -174,6 +174,20 @@ Object tried_of(const Choice& choice) {
   return tried;
 }
 
+Object kernels_of(const Choice& choice) {
+  Object kernels = Object::array();
+  for (const TriedKernel& tried : choice.kernels) {
+    kernels.push_back({{"like", tried.like},
+                       {"tasks", tried.tasks},
+                       {"from", tried.from},
+                       {"to", tried.to},
+                       {"milliseconds_before", tried.times.before},
+                       {"milliseconds_after", tried.times.after},
+                       {"kept", tried.kept}});
+  }
+  return kernels;
+}
+
 Object describe(const Part& part, const Measured& measured) {
   const Choice& choice = part.choice;
   const ExecutionPlan& plan = choice.executable->plan();
@@ -196,6 +210,8 @@ Object describe(const Part& part, const Measured& measured) {
           {"plan_milliseconds", choice.plan_milliseconds},
           {"tune_milliseconds", choice.tune_milliseconds},
           {"tried", tried_of(choice)},
+          {"kernels", kernels_of(choice)},
+          {"kernels_milliseconds", choice.kernels_milliseconds},
           {"tasks", tasks_of(*plan.program, plan.schedule, planned, measured)},
           {"edges", edges_of(minimum_equivalent_graph(graph))},
           {"waits", waits_of(plan.schedule)},

@@ -42,5 +42,20 @@ TEST(CriticalPath, IsAsLongAsTheLowerBoundSays) {
   EXPECT_EQ(length, lower_bounds(graph, machine).critical_path);
 }
 
+TEST(LongestPathsThrough, AreAsLongAsTheWholeOnTheCriticalPathAndShorterBesideIt) {
+  //  0 ─┬─▶ 1 ─┬─▶ 3
+  //     └─▶ 2 ─┘
+  const TaskGraph diamond = graph_of(
+      {10, 20, 30, 11},
+      {{TaskId{0}, TaskId{1}}, {TaskId{0}, TaskId{2}}, {TaskId{1}, TaskId{3}}, {TaskId{2}, TaskId{3}}});
+  EXPECT_THAT(longest_paths_through(diamond, {.node_cost = 0}), ElementsAre(51, 41, 51, 51));
+  EXPECT_THAT(longest_paths_through(diamond, {.node_cost = 1}), ElementsAre(54, 44, 54, 54));
+}
+
+TEST(LongestPathsThrough, OfTasksThatNothingIsOrderedBeforeAreTheirOwn) {
+  EXPECT_THAT(longest_paths_through(graph_of({5, 7}, {}), {.node_cost = 0}), ElementsAre(5, 7));
+  EXPECT_THAT(longest_paths_through(TaskGraph()), IsEmpty());
+}
+
 }  // namespace
 }  // namespace nimble

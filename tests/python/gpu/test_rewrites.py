@@ -291,6 +291,82 @@ def test_weights_changed_in_place_are_folded_and_packed_again():
     assert_no_worse_than_eager(model, fast, torch.randn_like(x))
 
 
+class Branches(torch.nn.Module):
+    """A block of an Inception network."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+
+        def convolution(wide_in: int, wide_out: int, size: int) -> torch.nn.Module:
+            layers = torch.nn.Conv2d(wide_in, wide_out, size, padding=size // 2, bias=False)
+            return torch.nn.Sequential(layers, torch.nn.BatchNorm2d(wide_out), torch.nn.ReLU())
+
+        self.branches = torch.nn.ModuleList(
+            [
+                convolution(channels, 64, 1),
+                torch.nn.Sequential(convolution(channels, 48, 1), convolution(48, 64, 3)),
+                torch.nn.Sequential(
+                    convolution(channels, 64, 1), convolution(64, 96, 3), convolution(96, 96, 3)
+                ),
+                torch.nn.Sequential(torch.nn.AvgPool2d(3, 1, 1), convolution(channels, 32, 1)),
+            ]
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([branch(x) for branch in self.branches], 1)
+
+
+def kernels_tried(fast) -> list[dict]:
+    """What the report says, which is what explain() says."""
+    explained = fast.explain()
+    told = re.search(r"^  kernels +inside the schedule: (\d+) exchanges? tried, (\d+) kept", explained, re.M)
+    assert told, explained
+    [part] = fast._nimble._document((), {}, eager=False)["parts"]
+    assert int(told[1]) == len(part["kernels"]), explained
+    assert int(told[2]) == sum(one["kept"] for one in part["kernels"]), explained
+    assert explained.count(" by kernel ") == int(told[2]), explained
+    return part["kernels"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_kernels_are_chosen_inside_the_schedule(dtype, tmp_path, monkeypatch):
+    monkeypatch.setenv("NIMBLE_CACHE_DIR", str(tmp_path / "cache"))
+    model = torch.nn.Sequential(Branches(192), Branches(256), Branches(256)).eval().cuda().to(dtype)
+    x = torch.randn(1, 192, 35, 35, device="cuda", dtype=dtype)
+    fast = nimble.compile(model, strict=True, rewrites="default", streams=4).prepare(x)
+    assert kernels_tried(fast), fast.explain()
+    assert "dropped" not in fast.explain()
+    assert_no_worse_than_eager(model, fast, torch.randn_like(x))
+    for parameter in model.parameters():
+        parameter.mul_(1.01)
+    assert_no_worse_than_eager(model, fast, torch.randn_like(x))
+
+
+def test_kernels_that_were_tried_before_are_not_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("NIMBLE_CACHE_DIR", str(tmp_path / "cache"))
+    model = Branches(192).eval().cuda()
+    x = torch.randn(1, 192, 35, 35, device="cuda")
+    # On one stream the whole waits for every task, so that both times the same kinds are tried.
+    first, second = (
+        nimble.compile(model, strict=True, rewrites="default", streams=1).prepare(x) for _ in range(2)
+    )
+
+    def tried(fast) -> set[tuple]:
+        return {
+            (one["like"], one["from"], one["to"], round(one["milliseconds_after"], 6))
+            for one in kernels_tried(fast)
+        }
+
+    assert tried(first), first.explain()
+    assert tried(first) <= tried(second), first.explain() + second.explain()
+
+
+def test_without_measuring_no_other_kernels_are_tried():
+    model, x = on_gpu("googlenet", torch.float32)
+    fast = nimble.compile(model, strict=True, rewrites="default", tune=0).prepare(x)
+    assert "inside the schedule" not in fast.explain()
+
+
 def test_a_batch_of_several_images():
     model, x = on_gpu("googlenet", torch.float32)
     x = x.expand(3, -1, -1, -1).contiguous()

@@ -80,6 +80,19 @@ def synthetic_document(tasks: int, streams: int, seed: int = 0) -> dict:
             {"streams": 1, "threads_per_stream": 2, "milliseconds": work / 1e6, "rejected": ""},
             {"streams": streams, "threads_per_stream": 1, "milliseconds": length / 1e6, "rejected": ""},
         ],
+        "kernels": [
+            {
+                "like": "matrix_convolution(1x64x35x35, 96x64x3x3)",
+                "tasks": 6,
+                "from": kernel,
+                "to": other,
+                "milliseconds_before": before,
+                "milliseconds_after": after,
+                "kept": after < before,
+            }
+            for kernel, other, before, after in [("0", "1", 0.452, 0.444), ("1", "2", 0.444, 0.461)]
+        ],
+        "kernels_milliseconds": 120.0,
         "tasks": made,
         "edges": edges,
         "waits": waits,

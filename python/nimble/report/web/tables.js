@@ -112,7 +112,12 @@ function fillChoice() {
       chosen.push(streams === part.streams && !rejected);
       rows.push([part.name, schedule, rejected ? `no candidate: ${rejected}` : time, chosen.at(-1) ? "chosen" : ""]);
     }
+    for (const { like, tasks, from, to, milliseconds_before: before, milliseconds_after: after, kept } of part.kernels) {
+      const exchange = `${counted(tasks, "task")} like ${like} by kernel ${to} instead of ${from}`;
+      chosen.push(kept);
+      rows.push([part.name, exchange, `${duration(after * 1e6)}, before ${duration(before * 1e6)}`, kept ? "kept" : ""]);
+    }
   }
-  const columns = [["part"], ["schedule"], ["median of a replay"], [""]];
+  const columns = [["part"], ["schedule, or kernels in it"], ["median of a replay"], [""]];
   byId("choice").replaceChildren(table(columns, rows, (i) => chosen[i]));
 }
