@@ -2,11 +2,14 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <sstream>
 #include <thread>
 
 #include "nimble/core/error.h"
 #include "nimble/core/files.h"
+#include "nimble/kernels/batch_norm_source.h"
 #include "nimble/kernels/cuda/dependent_launch.h"
 #include "nimble/kernels/cuda/kernel_compiler.h"
 #include "nimble/kernels/cuda/launch.h"
@@ -123,21 +126,30 @@ KernelSource matrix_group(at::ScalarType type) {
   return matrix_group_source(std::vector{wide, narrow, wide}, 0);
 }
 
+// Forward and back, in one pass and in two.
+std::vector<KernelSource> batch_norms(at::ScalarType type) {
+  std::vector<KernelSource> all;
+  for (const std::int64_t side : {7, 112}) {
+    const auto norm =
+        *BatchNorm::of(at::empty({32, 64, side, side}, at::dtype(type).device(at::kMeta)), {}, "relu");
+    std::ranges::copy(batch_norm_sources(norm, 0.1, 1e-5, /*tracks=*/true, /*adds=*/true),
+                      std::back_inserter(all));
+    std::ranges::copy(batch_norm_backward_sources(norm), std::back_inserter(all));
+  }
+  return all;
+}
+
 std::vector<KernelSource> every_kind(at::ScalarType type) {
-  return {depthwise(type, at::MemoryFormat::ChannelsLast),
-          depthwise(type, at::MemoryFormat::Contiguous),
-          pooling(Pooling::Kind::kMaximum, type, 7),
-          pooling(Pooling::Kind::kAverage, type, 7),
-          pooling(Pooling::Kind::kAdaptiveAverage, type, 3),
-          pooling(Pooling::Kind::kAdaptiveAverage, type, 1),
-          pointwise(type),
-          foreach_kernel(type),
-          rows(type, 64, "_softmax(%0, -1, false)"),
-          rows(type, 1000, "_safe_softmax(%0, -1, none)"),
-          rows(type, 8192, "native_layer_norm(%0, [8192], x1, x1, 1e-05)"),
-          matrix(type, false),
-          matrix(type, true),
-          matrix_group(type)};
+  std::vector<KernelSource> all = batch_norms(type);
+  all.insert(all.end(),
+             {depthwise(type, at::MemoryFormat::ChannelsLast), depthwise(type, at::MemoryFormat::Contiguous),
+              pooling(Pooling::Kind::kMaximum, type, 7), pooling(Pooling::Kind::kAverage, type, 7),
+              pooling(Pooling::Kind::kAdaptiveAverage, type, 3),
+              pooling(Pooling::Kind::kAdaptiveAverage, type, 1), pointwise(type), foreach_kernel(type),
+              rows(type, 64, "_softmax(%0, -1, false)"), rows(type, 1000, "_safe_softmax(%0, -1, none)"),
+              rows(type, 8192, "native_layer_norm(%0, [8192], x1, x1, 1e-05)"), matrix(type, false),
+              matrix(type, true), matrix_group(type)});
+  return all;
 }
 
 TEST(CompilerTest, EveryKindOfKernelCompiles) {

@@ -2,12 +2,11 @@
 // in the way back through the activation.
 //
 //   %1, mean, deviation = batch_norm(%0, …)
-//   %2 = add(%1, %9)                           ──▶   %3, mean, deviation = nimble::batch_norm_training(%0,
-//   %9, …) %3 = relu(%2)
+//   %2 = add(%1, %9)                          ──▶   %3, mean, deviation =
+//   %3 = relu(%2)                                       nimble::batch_norm_training(%0, %9, …)
 //
-//   %4 = threshold_backward(gradient, %3)
-//   %5, … = batch_norm_backward(%4, %0, …)     ──▶   %5, … = nimble::batch_norm_training_backward(gradient,
-//   %0, …)
+//   %5 = threshold_backward(%4, %3)           ──▶   %6, … =
+//   %6, … = batch_norm_backward(%5, %0, …)              nimble::batch_norm_training_backward(%4, %0, …)
 //
 // PyTorch's batch norms have a block for each channel, which leaves most of a large GPU idle where images are
 // large and channels few, and write and read everything once more for the activation. What the activation let
@@ -46,7 +45,7 @@ struct Backward {
   TensorRef gradient, x, weight, mean, inverse_deviation;
   std::optional<TaskId> mask = {};
   std::string activation = "none";
-  TensorRef bias = {};  // with an activation
+  TensorRef bias = {};  // tells what the activation let through; without one it is not looked at
 };
 
 bool is_number_by_channel(const TensorRef* ref) {

