@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstdlib>
 #include <iterator>
 #include <sstream>
 #include <thread>
@@ -228,6 +230,38 @@ TEST(CompilerTest, ADamagedFileIsMadeAnew) {
   write_file(file, whole.substr(0, whole.size() / 2));
   EXPECT_EQ(cubin_of(trivial(1), 90, cache), cubin);
   EXPECT_EQ(read_file(file), whole);
+}
+
+void handler_of_the_program(int) {}
+
+// Whether somebody else handles one of the signals that end a program, or it is ignored.
+bool is_handled_by_another() {
+  for (const int number : {SIGINT, SIGTERM, SIGXFSZ}) {
+    struct sigaction found = {};
+    sigaction(number, nullptr, &found);
+    if (found.sa_handler != handler_of_the_program) return true;
+  }
+  return false;
+}
+
+[[noreturn]] void compile_on_many_threads() {
+  for (const int number : {SIGINT, SIGTERM, SIGXFSZ}) std::signal(number, handler_of_the_program);
+  {
+    std::vector<std::jthread> threads;
+    for (int n = 0; n < 8; ++n) {
+      threads.emplace_back([n] { compile_to_cubin(trivial(n).text, 90, false); });
+    }
+  }
+  std::_Exit(is_handled_by_another() ? 1 : 0);
+}
+
+// The compiler takes them for itself the first time it is used, which is why this happens in new processes.
+// One is not enough: it depends on who is first.
+TEST(CompilerDeathTest, SignalsGoWhereTheyWentBeforeKernelsWereCompiled) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EXIT(compile_on_many_threads(), ::testing::ExitedWithCode(0), "");
+  }
 }
 
 TEST(CompilerTest, OperatorsWithoutMemoryTellWhichKernelsTheyNeed) {

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -68,6 +67,24 @@ struct Nvrtc {
   }
 };
 
+// A text on its way through the compiler.
+class Program {
+ public:
+  Program(const Nvrtc& api, const std::string& source) : api_(api) {
+    api_.check(api_.create(&handle_, source.c_str(), "nimble_kernel.cu", 0, nullptr, nullptr),
+               "nvrtcCreateProgram");
+  }
+  ~Program() { api_.destroy(&handle_); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  nvrtcProgram get() const { return handle_; }
+
+ private:
+  const Nvrtc& api_;
+  nvrtcProgram handle_ = nullptr;
+};
+
 std::string version_of(const Nvrtc& api) {
   int major = 0, minor = 0;
   api.check(api.version(&major, &minor), "nvrtcVersion");
@@ -92,13 +109,26 @@ std::optional<Nvrtc> load_twin() try {
   return std::nullopt;
 }
 
+// The first compilation of a library takes SIGINT and SIGTERM over until its front end is done. If it were
+// beside the first one of another, each would put back what it had found, one of them the handlers of the
+// other, for good. So the first is of nothing, with nobody beside it.
+Nvrtc once_used(const Nvrtc& api) {
+  api.check(api.compile(Program(api, "").get(), 0, nullptr), "nvrtcCompileProgram");
+  return api;
+}
+
+std::vector<Nvrtc> compilers() {
+  std::vector<Nvrtc> all = {once_used(compiler())};
+  if (const auto twin = load_twin()) all.push_back(once_used(*twin));
+  return all;
+}
+
 // Of one library, only one thread at a time is in the compiler's front end, and with many cores all wait for
 // it. So compilations take turns between the two.
 const Nvrtc& next_compiler() {
+  static const std::vector<Nvrtc> all = compilers();
   static std::atomic<unsigned> turn = 0;
-  if (turn++ % 2 == 0) return compiler();
-  static const std::optional<Nvrtc> twin = load_twin();
-  return twin ? *twin : compiler();
+  return all[turn++ % all.size()];
 }
 
 }  // namespace
@@ -107,12 +137,8 @@ std::string compiler_version() { return version_of(compiler()); }
 
 std::string compile_to_cubin(const std::string& source, int arch, bool contract) {
   const Nvrtc& api = next_compiler();
-  nvrtcProgram program = nullptr;
-  api.check(api.create(&program, source.c_str(), "nimble_kernel.cu", 0, nullptr, nullptr),
-            "nvrtcCreateProgram");
-  const auto destroy = [&](nvrtcProgram* handle) { api.destroy(handle); };
-  const std::unique_ptr<nvrtcProgram, decltype(destroy)> owner(&program, destroy);
-
+  const Program owner(api, source);
+  const nvrtcProgram program = owner.get();
   const std::string architecture = "--gpu-architecture=sm_" + std::to_string(arch);
   // Minimal: without declarations of textures and of the runtime, which take as long to read as a kernel.
   const std::vector<const char*> options = {architecture.c_str(), "--std=c++17", "-default-device",
