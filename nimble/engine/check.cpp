@@ -8,6 +8,7 @@
 #include "nimble/engine/times_on_disk.h"
 #include "nimble/engine/tolerance.h"
 #include "nimble/torch/record_error.h"
+#include "nimble/torch/run_in_double.h"
 
 namespace nimble {
 namespace {
@@ -30,7 +31,9 @@ class PartCheck {
       prepare(inputs, options, publish);
       replayed_ = replay();
       spread_ = measure_spread(part_.program->device(), replayed_, [&] { return replay(); });
-      if (!part_.rewriting.exact) tolerance_ = tolerance_for(*part_.program, inputs, options.tolerance);
+      if (!part_.rewriting.exact) {
+        tolerance_ = tolerance_for(*part_.program, inputs, options.tolerance, [this] { return in_double(); });
+      }
     } catch (const RecordError& error) {
       failure_ = error.what();
       refused_ = true;
@@ -45,12 +48,11 @@ class PartCheck {
 
   // Asked when eager code has done the same.
   std::string failure(const Tensors& eager_results) {
+    eager_is_done_ = true;
     if (!failure_.empty()) return failure_;
     const Effects eager = observe(eager_results, Whose::kEager);
     auto differs = replayed_.difference(eager, spread_, tolerance_);
-    // Whoever goes backward from eager's results needs the versions that its forward pass saw.
-    const bool backward_to_come = entry_.derivative && !is_last_;
-    if (differs && spread_ && !backward_to_come) {
+    if (differs && spread_ && !is_backward_to_come()) {
       try {
         const OutsideState eagers = OutsideState::save(*part_.program, inputs_);
         const auto as_eager_left_it = c10::make_scope_exit([&] { eagers.try_restore(); });
@@ -96,12 +98,31 @@ class PartCheck {
     return observe(replay_from(before_, *part_.choice.executable, inputs_), Whose::kReplay);
   }
 
+  // Whoever goes backward from eager's results needs the versions that its forward pass saw.
+  bool is_backward_to_come() const { return entry_.derivative && !is_last_; }
+
+  // What a run in float64 from the same state leaves; nothing where there is none, or no memory for it.
+  Tensors in_double() const {
+    if (eager_is_done_ && is_backward_to_come()) return {};
+    try {
+      const OutsideState now = OutsideState::save(*part_.program, inputs_);
+      const auto as_it_is_now = c10::make_scope_exit([&] { now.try_restore(); });
+      before_.restore();
+      const auto run = run_in_double(*part_.program, inputs_);
+      if (!run) return {};
+      const auto seen = [&](const at::Tensor& tensor) { return run->in_place_of(tensor); };
+      return observe(run->results, Whose::kReplay, seen).values();
+    } catch (const std::exception&) {
+      return {};
+    }
+  }
+
   // Eager code puts new tensors where some escaped to (gradients, attributes), so their values count and not
   // their memory.
-  Effects observe(const Tensors& results, Whose whose) const {
-    Effects effects = Effects::observe(results, before_, escaped_);
+  Effects observe(const Tensors& results, Whose whose, const Effects::Seen& seen = Effects::as_it_is) const {
+    Effects effects = Effects::observe(results, before_, escaped_, seen);
     const auto add = [&](const char* name, const at::Tensor& recorded, const at::Tensor& now) {
-      effects.add(name, whose == Whose::kReplay ? recorded : now);
+      effects.add(name, seen(whose == Whose::kReplay ? recorded : now));
     };
     if (entry_.derivative && is_last_) return effects;
     const Gradients::Visit add_gradient = [&](const at::Tensor& leaf, const at::Tensor& recorded) {
@@ -130,7 +151,7 @@ class PartCheck {
   std::optional<Spread> spread_;
   std::optional<Tolerance> tolerance_;
   std::string failure_;
-  bool refused_ = false, other_values_ = false;
+  bool eager_is_done_ = false, refused_ = false, other_values_ = false;
 };
 
 }  // namespace

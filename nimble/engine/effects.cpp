@@ -28,13 +28,13 @@ std::string relative(double apart, double magnitude) {
 }  // namespace
 
 Effects Effects::observe(const Tensors& results, const OutsideState& places,
-                         std::span<const at::Tensor> except) {
+                         std::span<const at::Tensor> except, const Seen& seen) {
   Effects effects;
   for (std::size_t i = 0; i < results.size(); ++i) effects.add("result " + std::to_string(i), results[i]);
   for (const at::Tensor& tensor : places.tensors()) {
     const bool left_out =
         std::any_of(except.begin(), except.end(), [&](const at::Tensor& t) { return t.is_alias_of(tensor); });
-    if (!left_out) effects.add("a tensor that the function writes to", tensor);
+    if (!left_out) effects.add("a tensor that the function writes to", seen(tensor));
   }
   for (const at::Generator& generator : places.generators()) {
     effects.add("the state of a random generator", state_of(generator));

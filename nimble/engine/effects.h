@@ -16,10 +16,16 @@ namespace nimble {
 // generators.
 class Effects {
  public:
-  // Results, and everything that `places` names, as they are now. Tensors that share memory with one of
+  // What is to be seen of a tensor.
+  using Seen = std::function<at::Tensor(const at::Tensor&)>;
+  static at::Tensor as_it_is(const at::Tensor& tensor) { return tensor; }
+
+  // Results, and what is seen of everything that `places` names. Tensors that share memory with one of
   // `except` are left out.
   static Effects observe(const Tensors& results, const OutsideState& places,
-                         std::span<const at::Tensor> except = {});
+                         std::span<const at::Tensor> except = {}, const Seen& seen = as_it_is);
+
+  const Tensors& values() const { return values_; }
 
   void add(std::string name, const at::Tensor& value);  // keeps a copy
 

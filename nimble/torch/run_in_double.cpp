@@ -34,6 +34,14 @@ std::optional<Types> types_to_widen(const Program& program) {
   return types;
 }
 
+// The same view of other memory, which holds elements of another type.
+at::Tensor same_view(const at::Tensor& tensor, const c10::Storage& memory, at::ScalarType type) {
+  TensorRef same = describe(tensor, {});
+  same.requires_grad = false;
+  same.dtype = type;
+  return materialize(same, memory);
+}
+
 // The same view of a copy of all that the tensor's storage holds, as float64 if `widen`.
 at::Tensor copied(const at::Tensor& tensor, bool widen) {
   const c10::InferenceMode ordinary(false);
@@ -42,12 +50,10 @@ at::Tensor copied(const at::Tensor& tensor, bool widen) {
   whole.sizes = {elements};
   whole.strides = {1};
   whole.dtype = tensor.scalar_type();
-  TensorRef same = describe(tensor, {});
-  same.requires_grad = false;
-  if (widen) same.dtype = at::kDouble;
+  const auto type = widen ? at::kDouble : whole.dtype;
   const at::Tensor copy =
-      materialize(whole, tensor.storage()).to(same.dtype, /*non_blocking=*/false, /*copy=*/true);
-  return materialize(same, copy.storage());
+      materialize(whole, tensor.storage()).to(type, /*non_blocking=*/false, /*copy=*/true);
+  return same_view(tensor, copy.storage(), type);
 }
 
 class Widening {
@@ -103,13 +109,23 @@ class Widening {
 
 }  // namespace
 
-std::vector<at::Tensor> run_in_double(const Program& program, std::span<const at::Tensor> inputs) {
+at::Tensor RunInDouble::in_place_of(const at::Tensor& tensor) const {
+  if (!tensor.defined()) return {};
+  const auto found = outside.find(tensor.storage().unsafeGetStorageImpl());
+  if (found == outside.end()) return {};
+  const at::Tensor& there = found->second;
+  const auto elements = [](const at::Tensor& t) { return t.storage().nbytes() / t.itemsize(); };
+  if (elements(there) < elements(tensor)) return {};  // laid out otherwise
+  return same_view(tensor, there.storage(), there.scalar_type());
+}
+
+std::optional<RunInDouble> run_in_double(const Program& program, std::span<const at::Tensor> inputs) {
   const at::NoGradGuard no_grad;
   for (const Task& task : program.tasks) {
-    if (task.draw) return {};
+    if (task.draw) return std::nullopt;
   }
   const auto types = types_to_widen(program);
-  if (!types) return {};
+  if (!types) return std::nullopt;
   try {
     const Program wide = Widening(program, *types).run();
     std::vector<at::Tensor> arguments;
@@ -118,9 +134,20 @@ std::vector<at::Tensor> run_in_double(const Program& program, std::span<const at
     }
     Interpreter interpreter(wide, arguments);
     interpreter.run();
-    return std::move(interpreter).outputs();
+    RunInDouble run;
+    const auto keep = [&](const at::Tensor& tensor, const at::Tensor& left) {
+      run.outside.emplace(tensor.storage().unsafeGetStorageImpl(), left);
+    };
+    for (std::uint32_t b = 0; b < program.buffers.size(); ++b) {
+      const at::Tensor& outside = program.buffers[b].outside;
+      const at::Tensor& left = interpreter.tensor_of(BufferId{b});
+      if (outside.defined() && left.defined()) keep(outside, left);
+    }
+    for (std::size_t i = 0; i < inputs.size(); ++i) keep(inputs[i], arguments[i]);
+    run.results = std::move(interpreter).outputs();
+    return run;
   } catch (const std::exception&) {  // some operator knows no float64
-    return {};
+    return std::nullopt;
   }
 }
 

@@ -64,25 +64,21 @@ def errors(model: nn.Module, exact: nn.Module) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("tf32", [False, True], ids=["float32", "tf32"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "resnet18",
-        "resnet50",
-        pytest.param("mobilenet_v2", marks=pytest.mark.xfail(strict=True, reason="loses its rewrites")),
-    ],
-)
+@pytest.mark.parametrize("name", MODELS)
 def test_gradients_are_at_most_twice_as_far_from_float64_as_eagers(name, tf32):
     ours = MODELS[name]().cuda()
     eagers, exact = copy.deepcopy(ours), copy.deepcopy(ours).double()
     fast = nimble.compile(step_of(ours), rewrites="default", tolerance=1.0)
     slow, reference = step_of(eagers), step_of(exact)
     torch.backends.cudnn.allow_tf32 = tf32
+    losses = []
     for number in range(5):  # the first three are set up, recorded and compared
         x, y = batch(number)
-        assert torch.isclose(fast(x, y), slow(x, y), rtol=0.02)
-        reference(x.double(), y)
-    assert fast.stats["replays"] >= 1 and "fuse_batch_norm" in fast.explain()
+        losses.append([fast(x, y).double(), slow(x, y).double(), reference(x.double(), y)])
+    off, eagers_off = ((torch.tensor(losses)[:, :2] / torch.tensor(losses)[:, 2:]) - 1).abs().mean(0)
+    assert off <= 2 * eagers_off + 0.01, losses
+    explained = fast.explain()
+    assert fast.stats["replays"] >= 1 and "fuse_batch_norm" in explained, explained
     for mine, theirs in zip(errors(ours, exact), errors(eagers, exact), strict=True):
         assert mine <= 2 * theirs, (mine, theirs)
 

@@ -103,6 +103,18 @@ TEST_F(SeparableConvolution, NotInAProgramOfBranchesWhichRunBesideOneAnother) {
   expect_untouched(branches(4));
 }
 
+TEST_F(SeparableConvolution, WhatComputesWeightsRunsBesideNothing) {
+  //   w ─▶ ·2 ─┐
+  //   w ─▶ ·3 ─┼─▶ cat ─▶ 1×1      all of it beforehand
+  //   w ─▶ ·4 ─┘
+  const Function function = [&](const Tensors& in) -> Tensors {
+    std::vector<at::Tensor> weights;
+    for (int i = 0; i < 12; ++i) weights.push_back(w1_ * i);
+    return {at::conv2d(depthwise(in[0]), at::cat(weights)).sum()};
+  };
+  EXPECT_EQ(fused(function, image_).sites.size(), 1u);
+}
+
 TEST_F(SeparableConvolution, NotWhereTheDepthwiseResultIsAddedAndNotMultiplied) {
   expect_untouched([&](const Tensors& in) -> Tensors { return {(conv1(in[0]) + depthwise(in[0])).sum()}; });
 }
