@@ -330,8 +330,7 @@ def kernels_tried(fast) -> list[dict]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 def test_kernels_are_chosen_inside_the_schedule(dtype, tmp_path, monkeypatch):
     monkeypatch.setenv("NIMBLE_CACHE_DIR", str(tmp_path / "cache"))
-    model = torch.nn.Sequential(Branches(192), Branches(256), Branches(256)).eval().cuda().to(dtype)
-    x = torch.randn(1, 192, 35, 35, device="cuda", dtype=dtype)
+    model, x = on_gpu("googlenet", dtype)
     fast = nimble.compile(model, strict=True, rewrites="default", streams=4).prepare(x)
     assert kernels_tried(fast), fast.explain()
     assert "dropped" not in fast.explain()
