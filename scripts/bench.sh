@@ -14,7 +14,7 @@ suite() { "$python" -m nimble bench --out build/benchmarks "$@"; }
 case $name in
   planner) "$python" benchmarks/planner/run.py "$@" ;;
   cpu) suite --name cpu --device cpu --workloads cpu "$@" ;;
-  cuda) suite --name cuda --device cuda --workloads inference "$@" ;;
+  cuda) suite --name cuda --device cuda --workloads inference --dtype fp32 fp16 "$@" ;;
   train) suite --name train --device cuda --workloads training "$@" ;;
   all)
     suite --name results --device cuda --workloads inference training --exhibits --systems default ablations "$@"

@@ -65,9 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prepare-limit",
         type=positive_seconds,
-        default=120.0,
         metavar="S",
-        help="for a compiler's preparation (120)",
+        help="for a compiler's preparation (120, max-autotune 600)",
     )
     parser.add_argument(
         "--side-by-side",

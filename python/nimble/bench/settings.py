@@ -30,7 +30,7 @@ class Settings:
     batches: list[int] | None = None  # None: each workload's own
     dtype_names: tuple[str, ...] = ("fp32",)
     amount: Amount = field(default_factory=Amount)
-    prepare_limit: float = 120.0  # seconds for a compiler
+    prepare_limit: float | None = None  # seconds for a compiler; None: each one's own
     # How many compilers prepare at the same time, since that is work for the processor.
     side_by_side: int = field(default_factory=lambda: max(1, (os.cpu_count() or 1) // 2))
     time_limit: float | None = None  # seconds for everything
@@ -38,6 +38,9 @@ class Settings:
     tasks_alone: bool = True  # for the critical path
     deterministic: bool = False
     first_batch_only: bool = False
+
+    def patience_with(self, system: System) -> float:
+        return self.prepare_limit or system.prepare_limit
 
     def cells(self) -> list[Cell]:
         found = []

@@ -103,7 +103,7 @@ class Suite:
         return Child(self.job(cell, self.sharers_of(cell)), compiler_threads=1)
 
     def run_job(self, child: Child, cell: Cell, systems: list[System], coming: Child | None) -> None:
-        patience = self.settings.prepare_limit * len(systems)
+        patience = sum(self.settings.patience_with(system) for system in systems)
         try:
             if self.time_is_up():
                 return self.give_up(cell, systems)
@@ -134,7 +134,7 @@ class Suite:
         try:
             ready = []
             for child, (cell, system) in zip(children, wave, strict=True):
-                patience = start + self.settings.prepare_limit - time.monotonic()
+                patience = start + self.settings.patience_with(system) - time.monotonic()
                 came = self.listen(child, cell, [system], "ready", patience)
                 if came and self.rows.is_open(cell, system.name):
                     ready.append((child, cell, system))

@@ -207,10 +207,21 @@ def test_a_quick_look_compares_eager_and_nimble_with_and_without_rewrites(tmp_pa
     assert rows["add_one", "nimble"]["stats"]["replays"] <= 2
 
 
-def test_a_quick_look_is_at_two_networks_without_compilers():
+def settings_from(*arguments: str):
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    settings = settings_of(parser.parse_args(["--quick", "--device", "cpu"]))
+    return settings_of(parser.parse_args(["--device", "cpu", *arguments]))
+
+
+@pytest.mark.parametrize(("arguments", "limits"), [((), [120, 600]), (("--prepare-limit", "30"), [30, 30])])
+def test_the_compiler_that_searches_longest_has_longer_unless_the_user_says_otherwise(arguments, limits):
+    settings = settings_from(*arguments, "--systems", "torch-compile", "torch-compile-max-autotune")
+    compilers = [system for system in settings.systems if system.own_process]
+    assert [settings.patience_with(system) for system in compilers] == limits
+
+
+def test_a_quick_look_is_at_two_networks_without_compilers():
+    settings = settings_from("--quick")
     assert [str(cell) for cell in settings.cells()] == [
         "mobilenet_v2, batch 1, fp32",
         "googlenet, batch 1, fp32",

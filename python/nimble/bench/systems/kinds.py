@@ -39,6 +39,7 @@ class System:
     # Compilers, which may fail, take minutes or never end: each in a process that can be ended, with an eager of its
     # own to be compared with.
     own_process: bool = False
+    prepare_limit: float = 120.0  # seconds, unless the user says otherwise
     devices: tuple[str, ...] = ("cpu", "cuda")
     packages: tuple[str, ...] = field(default=())
     by_default: bool = True

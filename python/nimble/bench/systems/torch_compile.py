@@ -57,9 +57,11 @@ def train_whole(mode: str) -> Callable[[Program], Ready]:
     return prepare
 
 
-def system(name: str, title: str, mode: str, trains: bool, devices: tuple[str, ...]) -> System:
+def system(
+    name: str, title: str, mode: str, trains: bool, devices: tuple[str, ...], **limits: float
+) -> System:
     train = train_outside(mode) if trains else None
-    return System(name, title, infer(mode=mode), train, own_process=True, devices=devices)
+    return System(name, title, infer(mode=mode), train, own_process=True, devices=devices, **limits)
 
 
 EVERYWHERE, ON_CPUS, ON_GPUS = ("cpu", "cuda"), ("cpu",), ("cuda",)
@@ -76,6 +78,7 @@ SYSTEMS = [
         "max-autotune-no-cudagraphs",
         False,
         EVERYWHERE,
+        prepare_limit=600.0,
     ),
     # Weights are constants to it: batch norms fold, and oneDNN's weights are packed once. On a GPU it does less.
     System(
