@@ -48,7 +48,6 @@ class PartCheck {
 
   // Asked when eager code has done the same.
   std::string failure(const Tensors& eager_results) {
-    eager_is_done_ = true;
     if (!failure_.empty()) return failure_;
     const Effects eager = observe(eager_results, Whose::kEager);
     auto differs = replayed_.difference(eager, spread_, tolerance_);
@@ -76,7 +75,7 @@ class PartCheck {
   void hand_over() const { left_.restore(); }
 
  private:
-  enum class Whose { kReplay, kEager };
+  enum class Whose { kRecorded, kEager };
 
   void prepare(const Tensors& inputs, const CompileOptions& options, const Publish& publish) {
     if (part_.choice.executable) return part_.rewriting.follow_weights(*part_.choice.executable);
@@ -89,13 +88,17 @@ class PartCheck {
                                     /*owns_escaped=*/entry_.parts.size() == 1);
     const bool is_rewritten = rewriting.program != part_.program;
     if (is_rewritten && !entry_.trains() && part_.program->device().is_cuda() && options.tune_seconds > 0) {
-      choose_kernels_in_schedule(rewriting, choice, inputs, options, times_on_disk(part_.program->device()));
+      try {
+        choose_kernels_in_schedule(rewriting, choice, inputs, options,
+                                   times_on_disk(part_.program->device()));
+      } catch (const std::exception&) {  // no memory to measure with: the kernels stay as they are
+      }
     }
     publish(part_, std::move(rewriting), std::move(choice));
   }
 
   Effects replay() const {
-    return observe(replay_from(before_, *part_.choice.executable, inputs_), Whose::kReplay);
+    return observe(replay_from(before_, *part_.choice.executable, inputs_), Whose::kRecorded);
   }
 
   // Whoever goes backward from eager's results needs the versions that its forward pass saw.
@@ -103,7 +106,6 @@ class PartCheck {
 
   // What a run in float64 from the same state leaves; nothing where there is none, or no memory for it.
   Tensors in_double() const {
-    if (eager_is_done_ && is_backward_to_come()) return {};
     try {
       const OutsideState now = OutsideState::save(*part_.program, inputs_);
       const auto as_it_is_now = c10::make_scope_exit([&] { now.try_restore(); });
@@ -111,7 +113,7 @@ class PartCheck {
       const auto run = run_in_double(*part_.program, inputs_);
       if (!run) return {};
       const auto seen = [&](const at::Tensor& tensor) { return run->in_place_of(tensor); };
-      return observe(run->results, Whose::kReplay, seen).values();
+      return observe(run->results, Whose::kRecorded, seen).values();
     } catch (const std::exception&) {
       return {};
     }
@@ -122,7 +124,7 @@ class PartCheck {
   Effects observe(const Tensors& results, Whose whose, const Effects::Seen& seen = Effects::as_it_is) const {
     Effects effects = Effects::observe(results, before_, escaped_, seen);
     const auto add = [&](const char* name, const at::Tensor& recorded, const at::Tensor& now) {
-      effects.add(name, seen(whose == Whose::kReplay ? recorded : now));
+      effects.add(name, seen(whose == Whose::kRecorded ? recorded : now));
     };
     if (entry_.derivative && is_last_) return effects;
     const Gradients::Visit add_gradient = [&](const at::Tensor& leaf, const at::Tensor& recorded) {
@@ -151,7 +153,7 @@ class PartCheck {
   std::optional<Spread> spread_;
   std::optional<Tolerance> tolerance_;
   std::string failure_;
-  bool eager_is_done_ = false, refused_ = false, other_values_ = false;
+  bool refused_ = false, other_values_ = false;
 };
 
 }  // namespace

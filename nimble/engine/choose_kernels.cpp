@@ -67,7 +67,7 @@ std::optional<ReplayTimes> timed(const std::shared_ptr<const Program>& best,
     const ReplayTimes times = judge.time(best, rival, exchange, /*again=*/false);
     return times.faster() ? judge.time(best, rival, exchange, /*again=*/true) : times;
   } catch (const std::exception&) {
-    return {};  // another process may have the memory that it needs
+    return {};  // a later process may have the memory for it
   }
 }
 
@@ -107,9 +107,14 @@ bool ReplayTimes::faster() const {
 }
 
 KnownExchanges::KnownExchanges(std::shared_ptr<KnownTimes> known, const Program& program, std::size_t streams)
-    : known_(std::move(known)),
-      program_(std::to_string(std::hash<std::string>()(describe_tasks(program.tasks))) + " of " +
-               std::to_string(program.tasks.size()) + " tasks on " + std::to_string(streams) + " streams") {}
+    : known_(std::move(known)), streams_(streams) {
+  follow(program);
+}
+
+void KnownExchanges::follow(const Program& program) {
+  program_ = std::to_string(std::hash<std::string>()(describe_tasks(program.tasks))) + " of " +
+             std::to_string(program.tasks.size()) + " tasks on " + std::to_string(streams_) + " streams";
+}
 
 std::string KnownExchanges::key(const Exchange& exchange, const char* when) const {
   return "replay of " + program_ + ' ' + when + '\n' + exchange.name;
@@ -153,7 +158,9 @@ ChosenKernels choose_kernels(const std::shared_ptr<const Program>& program,
                             .tasks = exchange.tasks.size(),
                             .times = *times,
                             .kept = times->faster()});
-    if (times->faster()) chosen.program = rival;
+    if (!times->faster()) continue;
+    chosen.program = rival;
+    known.follow(*rival);
   }
   return chosen;
 }

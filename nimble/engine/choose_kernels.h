@@ -43,9 +43,12 @@ struct ReplayTimes {
 // What became of the exchanges of one program in earlier processes. `known` may be absent.
 class KnownExchanges {
  public:
-  // Times hold for schedules of the same tasks with as many streams. (The schedule itself is another in every
-  // process, since it is planned by task costs that are measured.)
+  // Times hold for schedules of the same tasks, by the same kernels, with as many streams. (The schedule
+  // itself is another in every process, since it is planned by task costs that are measured.)
   KnownExchanges(std::shared_ptr<KnownTimes> known, const Program& program, std::size_t streams);
+
+  // An exchange was made; the next ones are on top of it.
+  void follow(const Program& program);
 
   std::optional<ReplayTimes> find(const Exchange& exchange) const;
   void add(const Exchange& exchange, const ReplayTimes& times);
@@ -54,6 +57,7 @@ class KnownExchanges {
   std::string key(const Exchange& exchange, const char* when) const;
 
   std::shared_ptr<KnownTimes> known_;
+  std::size_t streams_;
   std::string program_;
 };
 

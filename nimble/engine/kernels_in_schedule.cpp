@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 
+#include "nimble/core/error.h"
 #include "nimble/engine/candidates.h"
 #include "nimble/engine/measure_alone.h"
 #include "nimble/engine/time_in_turn.h"
@@ -40,18 +41,22 @@ std::vector<TensorRef> results_of(const Task& task) {
   return refs;
 }
 
-// Whether `other` can take the place of `task` in a memory plan. Running it also makes libraries get it
-// ready.
-bool fits_in_place(const Task& other, const Task& task, std::span<const Buffer> buffers) {
+bool allocates_as(const Task& a, const Task& b) {
+  return std::ranges::equal(a.allocations, b.allocations, {}, &Allocation::bytes, &Allocation::bytes);
+}
+
+// Whether the kernel of an exchange can take the place of the one that each of its tasks has, in a memory
+// plan. Running it also makes libraries get it ready.
+bool fits_in_place(const Exchange& exchange, const Program& program) {
+  const Task& task = program.task(exchange.tasks.front());
+  const bool alike = std::ranges::all_of(
+      exchange.tasks, [&](TaskId other) { return allocates_as(program.task(other), task); });
+  if (!alike) return false;
   try {
-    const Program alone = record_alone(buffers, {&other, 1});
-    const auto same_bytes = [](const Allocation& a, const Allocation& b) { return a.bytes == b.bytes; };
-    return alone.tasks.size() == 1 &&
-           std::ranges::equal(alone.tasks[0].allocations, task.allocations, same_bytes) &&
+    const Program alone = record_alone(program.buffers, {&exchange.by.front(), 1});
+    return alone.tasks.size() == 1 && allocates_as(alone.tasks[0], task) &&
            std::ranges::equal(results_of(alone.tasks[0]), results_of(task), same_form);
-  } catch (const c10::OutOfMemoryError&) {
-    throw;
-  } catch (const std::exception&) {  // there is no such kernel
+  } catch (const Error&) {  // there is no such kernel
     return false;
   }
 }
@@ -136,8 +141,7 @@ void choose_kernels_in_schedule(Rewriting& rewriting, Choice& choice, std::span<
   const KernelJudge judge{
       .time = [&](const SharedProgram& best, const SharedProgram& rival, const Exchange& exchange,
                   bool again) -> ReplayTimes {
-        const Task& task = first->task(exchange.tasks.front());
-        if (!again && !fits_in_place(exchange.by.front(), task, first->buffers)) return {};
+        if (!again && !fits_in_place(exchange, *first)) return {};
         rivals.keep(best, rival);
         const std::array executables = {best == first ? choice.executable.get() : &rivals.of(best),
                                         &rivals.of(rival)};

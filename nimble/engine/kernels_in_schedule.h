@@ -13,7 +13,7 @@ namespace nimble {
 // `options.tune_seconds`, at least half of them, and the time to compile kernels. What `known` has of earlier
 // processes is not measured again; what there was no time for is left to the next one. It may be absent.
 //
-// For a program that writes nothing outside but its results. Replays it on `inputs`.
+// Replays the program on `inputs` many times; whoever calls puts back what that changes.
 void choose_kernels_in_schedule(Rewriting& rewriting, Choice& choice, std::span<const at::Tensor> inputs,
                                 const CompileOptions& options, std::shared_ptr<KnownTimes> known);
 

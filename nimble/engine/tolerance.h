@@ -15,8 +15,9 @@ namespace nimble {
 // How far a rewritten program may be from eager. Relative to the largest value of a result: what the user
 // set, or 1e-4 for float32 and 1e-9 for float64. Where eager itself computes more coarsely (float16,
 // bfloat16, float32 by way of TF32), no further from a run of the recorded program in float64 than twice as
-// far as eager is, or usually is. By that measure too where the user set something, and eager's value is
-// nothing but rounding: the gradient of a bias whose effect a batch norm takes away.
+// far as eager is, or usually is. Where the user set something, that is asked only of values of which eager
+// has no digit right: the gradient of a bias whose effect a batch norm takes away is nothing but rounding,
+// and has to be no further from float64 than twice as far as eager's.
 class Tolerance {
  public:
   // What a run in float64 gives, value by value; empty where there is none. Asked at most once.

@@ -56,6 +56,14 @@ at::Tensor copied(const at::Tensor& tensor, bool widen) {
   return same_view(tensor, copy.storage(), type);
 }
 
+// Whether what a run left has the elements of `tensor` in the same places. An operator may lay a result in
+// float64 out otherwise; memory that was made without values is so many bytes, looked at as recorded.
+bool lies_as(const at::Tensor& tensor, const at::Tensor& left, at::ScalarType type) {
+  if (left.scalar_type() != type) return left.scalar_type() == at::kByte;
+  return left.sizes() == tensor.sizes() && left.strides() == tensor.strides() &&
+         left.storage_offset() == tensor.storage_offset();
+}
+
 class Widening {
  public:
   Widening(const Program& program, const Types& types) : program_(program), types_(types) {}
@@ -113,10 +121,7 @@ at::Tensor RunInDouble::in_place_of(const at::Tensor& tensor) const {
   if (!tensor.defined()) return {};
   const auto found = outside.find(tensor.storage().unsafeGetStorageImpl());
   if (found == outside.end()) return {};
-  const at::Tensor& there = found->second;
-  const auto elements = [](const at::Tensor& t) { return t.storage().nbytes() / t.itemsize(); };
-  if (elements(there) < elements(tensor)) return {};  // laid out otherwise
-  return same_view(tensor, there.storage(), there.scalar_type());
+  return same_view(tensor, found->second.storage(), found->second.scalar_type());
 }
 
 std::optional<RunInDouble> run_in_double(const Program& program, std::span<const at::Tensor> inputs) {
@@ -135,15 +140,17 @@ std::optional<RunInDouble> run_in_double(const Program& program, std::span<const
     Interpreter interpreter(wide, arguments);
     interpreter.run();
     RunInDouble run;
-    const auto keep = [&](const at::Tensor& tensor, const at::Tensor& left) {
-      run.outside.emplace(tensor.storage().unsafeGetStorageImpl(), left);
+    const auto keep = [&](const at::Tensor& tensor, const at::Tensor& left, BufferId buffer) {
+      const auto type = (*types)[buffer.index()] ? at::kDouble : tensor.scalar_type();
+      if (!lies_as(tensor, left, type)) return;
+      run.outside.emplace(tensor.storage().unsafeGetStorageImpl(), same_view(tensor, left.storage(), type));
     };
     for (std::uint32_t b = 0; b < program.buffers.size(); ++b) {
       const at::Tensor& outside = program.buffers[b].outside;
       const at::Tensor& left = interpreter.tensor_of(BufferId{b});
-      if (outside.defined() && left.defined()) keep(outside, left);
+      if (outside.defined() && left.defined()) keep(outside, left, BufferId{b});
     }
-    for (std::size_t i = 0; i < inputs.size(); ++i) keep(inputs[i], arguments[i]);
+    for (std::size_t i = 0; i < inputs.size(); ++i) keep(inputs[i], arguments[i], program.inputs[i].buffer);
     run.results = std::move(interpreter).outputs();
     return run;
   } catch (const std::exception&) {  // some operator knows no float64

@@ -183,6 +183,21 @@ TEST_F(ChooseKernels, IsKnownOnlyForTheSameTasksOnAsManyStreams) {
   EXPECT_FALSE(KnownExchanges(on_disk, exchanged(*program_, tried[4]), 4).find(tried[0]));
 }
 
+// It was faster on top of another that is not there now.
+TEST_F(ChooseKernels, WhatIsKnownHoldsOnlyOnTopOfWhatItWasTimedOn) {
+  const auto on_disk = std::make_shared<TimesInMemory>();
+  const auto tried = exchanges({10, 10, 2, 1, 1});
+  KnownExchanges first(on_disk, *program_, 4);
+  const auto both = choose_kernels(program_, tried, first, judge({{"1100", 0.9}, {"1120", 0.8}}));
+  ASSERT_EQ(kernels_of(*both.program), "1120");
+  const auto is_of_small = [](const Exchange& exchange) { return exchange.tasks.front() == TaskId{2}; };
+  std::vector<Exchange> only_small;
+  std::ranges::copy_if(tried, std::back_inserter(only_small), is_of_small);
+  KnownExchanges next(on_disk, *program_, 4);
+  const auto alone = choose_kernels(program_, only_small, next, judge({{"0020", 1.2}}));
+  EXPECT_EQ(kernels_of(*alone.program), "0000");
+}
+
 TEST_F(ChooseKernels, WhatCannotTakeThePlaceIsNotTriedAgain) {
   const auto on_disk = std::make_shared<TimesInMemory>();
   KnownExchanges known(on_disk, *program_, 4);

@@ -46,6 +46,18 @@ TEST(Tolerance, OfTheUserIsKeptWhereEagersValueIsMoreThanRounding) {
             "by 1.5e-02 of its largest value, 1.0e-03 allowed");
 }
 
+TEST(Tolerance, WhereEagerIsInfiniteAndARunInDoubleIsNotNothingMoreIsAllowed) {
+  const at::Tensor exact = at::full({4}, 1.0, at::kDouble);
+  at::Tensor eager = at::full({4}, 1.0), far = at::full({4}, 100.0);
+  eager[0] = far[0] = kInfinity;
+  EXPECT_TRUE(Tolerance(0.05, /*coarse=*/false, run_in_double(exact)).excess(0, far, eager));
+}
+
+TEST(Tolerance, ARunInDoubleThatIsFarAboveEagersShowsNoRounding) {
+  const at::Tensor exact = at::full({4}, 100.0, at::kDouble), eager = at::full({4}, 1.0);
+  EXPECT_TRUE(Tolerance(0.05, /*coarse=*/false, run_in_double(exact)).excess(0, 3 * eager, eager));
+}
+
 TEST(Tolerance, OfNothingAllowsNothing) {
   const at::Tensor exact = at::zeros({4}, at::kDouble), eager = at::full({4}, 1e-8);
   EXPECT_TRUE(Tolerance(0.0, /*coarse=*/false, run_in_double(exact)).excess(0, -eager, eager));

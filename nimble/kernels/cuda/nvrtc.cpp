@@ -68,15 +68,15 @@ struct Nvrtc {
 };
 
 // A text on its way through the compiler.
-class Program {
+class Compilation {
  public:
-  Program(const Nvrtc& api, const std::string& source) : api_(api) {
+  Compilation(const Nvrtc& api, const std::string& source) : api_(api) {
     api_.check(api_.create(&handle_, source.c_str(), "nimble_kernel.cu", 0, nullptr, nullptr),
                "nvrtcCreateProgram");
   }
-  ~Program() { api_.destroy(&handle_); }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
+  ~Compilation() { api_.destroy(&handle_); }
+  Compilation(const Compilation&) = delete;
+  Compilation& operator=(const Compilation&) = delete;
 
   nvrtcProgram get() const { return handle_; }
 
@@ -96,30 +96,30 @@ const Nvrtc& compiler() {
   return loaded;
 }
 
+// The first compilation of a library takes SIGINT, SIGTERM and SIGXFSZ over until its front end is done. If
+// it were beside the first one of another, each would put back what it had found, one of them the handlers of
+// the other, for good. So the first is of nothing, with none of ours beside it.
+Nvrtc once_used(const Nvrtc& api) {
+  api.check(api.compile(Compilation(api, "").get(), 0, nullptr), "nvrtcCompileProgram");
+  return api;
+}
+
 // CUDA brings the same compiler a second time, under another name, with its own file of what is built in.
-// None where it is not there, or is not what it seems.
+// None where it is not there, or is not what it seems. Used once.
 std::optional<Nvrtc> load_twin() try {
   const auto* const function = reinterpret_cast<const void*>(compiler().version);
   const std::string built_in = "libnvrtc-builtins.alt.so." + compiler_version();
   void* const library = open_beside(function, library_name("libnvrtc.alt"));
   if (!library || !open_beside(function, built_in)) return {};
   const Nvrtc twin{library};
-  return version_of(twin) == compiler_version() ? std::optional(twin) : std::nullopt;
+  return version_of(twin) == compiler_version() ? std::optional(once_used(twin)) : std::nullopt;
 } catch (const Error&) {
   return std::nullopt;
 }
 
-// The first compilation of a library takes SIGINT and SIGTERM over until its front end is done. If it were
-// beside the first one of another, each would put back what it had found, one of them the handlers of the
-// other, for good. So the first is of nothing, with nobody beside it.
-Nvrtc once_used(const Nvrtc& api) {
-  api.check(api.compile(Program(api, "").get(), 0, nullptr), "nvrtcCompileProgram");
-  return api;
-}
-
 std::vector<Nvrtc> compilers() {
   std::vector<Nvrtc> all = {once_used(compiler())};
-  if (const auto twin = load_twin()) all.push_back(once_used(*twin));
+  if (const auto twin = load_twin()) all.push_back(*twin);
   return all;
 }
 
@@ -137,7 +137,7 @@ std::string compiler_version() { return version_of(compiler()); }
 
 std::string compile_to_cubin(const std::string& source, int arch, bool contract) {
   const Nvrtc& api = next_compiler();
-  const Program owner(api, source);
+  const Compilation owner(api, source);
   const nvrtcProgram program = owner.get();
   const std::string architecture = "--gpu-architecture=sm_" + std::to_string(arch);
   // Minimal: without declarations of textures and of the runtime, which take as long to read as a kernel.

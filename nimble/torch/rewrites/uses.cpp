@@ -1,5 +1,7 @@
 #include "nimble/torch/rewrites/uses.h"
 
+#include <algorithm>
+
 #include "nimble/torch/derivation.h"
 
 namespace nimble {
@@ -75,6 +77,11 @@ bool Uses::is_weight(const TensorRef& ref) const {
   auto& known = are_weights_[ref.buffer.index()];
   if (!known) known = has_weights(ref.buffer);
   return *known;
+}
+
+bool Uses::makes_weights(const Task& task) const {
+  return !task.writes.empty() &&
+         std::ranges::all_of(task.writes, [&](const TensorRef& ref) { return is_weight(ref); });
 }
 
 bool Uses::has_weights(BufferId id) const {

@@ -36,6 +36,8 @@ class Uses {
 
   // The value never changes while the program runs, and a change between runs can be noticed: a weight.
   bool is_weight(const TensorRef& ref) const;
+  // Computes weights from weights, and nothing else: done once, before the program runs.
+  bool makes_weights(const Task& task) const;
 
  private:
   bool has_weights(BufferId buffer) const;

@@ -68,6 +68,28 @@ TEST_F(RunInDoubleTest, TellsWhatItWouldHaveLeftOutside) {
   EXPECT_FALSE(run->in_place_of(torch::rand({4})).defined()) << "the program knows nothing of it";
 }
 
+// As autograd makes a gradient that it cannot take from another: memory first, then values.
+TEST_F(RunInDoubleTest, TellsWhatItWouldHaveLeftInMemoryThatIsMadeInTheRunAndStays) {
+  const Tensors inputs = {torch::rand({4, 3})};
+  cpu_backend().watch_allocations();
+  ProgramBuilder builder(inputs, ProgramBuilder::OnRefusal::kThrow);
+  at::Tensor kept, turned;
+  {
+    const DispatchModeGuard mode(builder);
+    kept = at::empty({4, 3}).copy_(inputs[0].exp());
+    turned = at::empty({3, 4}).t().copy_(inputs[0].sqrt());
+  }
+  const Program program = builder.finish({}, Tensors{kept, turned});
+  const auto run = run_in_double(program, inputs);
+  ASSERT_TRUE(run);
+  const at::Tensor exact = inputs[0].to(at::kDouble);
+  const auto near = [](const at::Tensor& a, const at::Tensor& b) {
+    return a.defined() && a.scalar_type() == at::kDouble && at::allclose(a, b, 1e-12, 1e-12);
+  };
+  EXPECT_TRUE(near(run->in_place_of(kept), exact.exp()));
+  EXPECT_TRUE(near(run->in_place_of(turned), exact.sqrt()));
+}
+
 TEST_F(RunInDoubleTest, RefusesRandomNumbersAndBuffersOfTwoTypes) {
   const Tensors inputs = {torch::rand({4})};
   EXPECT_FALSE(run_in_double(

@@ -29,8 +29,7 @@ Program with_weights_first(Program program) {
   std::vector<bool> comes_first(program.tasks.size());
   for (std::size_t i = 0; i < program.tasks.size(); ++i) {
     const Task& task = program.tasks[i];
-    comes_first[i] = !task.writes.empty() &&
-                     std::ranges::all_of(task.writes, [&](const auto& ref) { return uses.is_weight(ref); });
+    comes_first[i] = uses.makes_weights(task);
     for (const TensorRef& read : task.reads) {
       for (const TaskId writer : uses.writers(read.buffer))
         comes_first[i] = comes_first[i] && comes_first[writer.index()];

@@ -124,20 +124,15 @@ class Separable {
   std::vector<std::string> sites_;
 };
 
-// What computes weights from weights is done beforehand, and is beside nothing.
-bool makes_weights(const Task& task, const Uses& uses) {
-  return !task.writes.empty() && std::all_of(task.writes.begin(), task.writes.end(),
-                                             [&](const TensorRef& made) { return uses.is_weight(made); });
-}
-
 // NASNet-A mobile, where it is 3.6 on average, took 0.310 ms on an H200 with these kernels and 0.290 without.
 bool has_tasks_side_by_side(const Program& program) {
   constexpr double kOnAverage = 2;
   const Uses uses(program);
-  const auto count = std::count_if(program.tasks.begin(), program.tasks.end(),
-                                   [&](const Task& task) { return !makes_weights(task, uses); });
-  return static_cast<double>(count) >=
-         kOnAverage * static_cast<double>(critical_path(dependencies(program)).size());
+  Program running = program;
+  std::erase_if(running.tasks, [&](const Task& task) { return uses.makes_weights(task); });
+  const TaskGraph graph = dependencies(running);
+  return static_cast<double>(graph.task_count()) >=
+         kOnAverage * static_cast<double>(critical_path(graph).size());
 }
 
 Rewritten apply(Program program, const RewriteContext& context) {

@@ -115,6 +115,17 @@ TEST_F(SeparableConvolution, WhatComputesWeightsRunsBesideNothing) {
   EXPECT_EQ(fused(function, image_).sites.size(), 1u);
 }
 
+TEST_F(SeparableConvolution, NorIsALongWayToAWeightPartOfAChain) {
+  const Function branches = [&](const Tensors& in) -> Tensors {
+    at::Tensor weight = w1_;
+    for (int i = 0; i < 20; ++i) weight = weight * 0.9;
+    std::vector<at::Tensor> parts;
+    for (int i = 0; i < 4; ++i) parts.push_back(at::conv2d(depthwise(in[0] + i), weight));
+    return {at::cat(parts, 1).sum()};
+  };
+  expect_untouched(branches);
+}
+
 TEST_F(SeparableConvolution, NotWhereTheDepthwiseResultIsAddedAndNotMultiplied) {
   expect_untouched([&](const Tensors& in) -> Tensors { return {(conv1(in[0]) + depthwise(in[0])).sum()}; });
 }
