@@ -121,7 +121,10 @@ at::Tensor RunInDouble::in_place_of(const at::Tensor& tensor) const {
   if (!tensor.defined()) return {};
   const auto found = outside.find(tensor.storage().unsafeGetStorageImpl());
   if (found == outside.end()) return {};
-  return same_view(tensor, found->second.storage(), found->second.scalar_type());
+  const at::Tensor& there = found->second;
+  const auto elements = [](const at::Tensor& t) { return t.storage().nbytes() / t.itemsize(); };
+  if (elements(there) < elements(tensor)) return {};  // not all of the memory that the recorded one had
+  return same_view(tensor, there.storage(), there.scalar_type());
 }
 
 std::optional<RunInDouble> run_in_double(const Program& program, std::span<const at::Tensor> inputs) {
