@@ -59,6 +59,7 @@ Candidate CandidateMaker::bind(Schedule schedule, const MemoryDemand& memory, co
   bind.threads_per_stream =
       std::max(1, at::get_num_threads() / static_cast<int>(std::max<std::size_t>(1, candidate.streams)));
   candidate.executable = backend_.bind({program_, graph_, memory, std::move(schedule)}, bind);
+  candidate.threads_per_stream = candidate.executable->report().threads_per_stream;
   return candidate;
 }
 
@@ -82,7 +83,7 @@ std::vector<Candidate> CandidateMaker::bind_all(std::vector<Schedule> schedules,
       candidate = bind(std::move(schedules[i]), &same_program, largest);
       candidate.rejected = why_not(candidate);
     } catch (const c10::OutOfMemoryError&) {  // what fits can still be replayed
-      candidate.rejected = "out of memory";
+      candidate.rejected = kOutOfMemory;
     }
     if (!largest && together > kMuch) largest = candidate.executable.get();
   }

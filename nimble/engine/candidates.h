@@ -15,11 +15,15 @@ namespace nimble {
 struct Candidate {
   std::unique_ptr<Executable> executable = nullptr;
   std::size_t streams = 0, syncs = 0;
-  std::vector<double> times = {};  // milliseconds
-  std::string rejected = {};       // why it is none after all
+  std::size_t threads_per_stream = 0;  // CPU only
+  std::vector<double> times = {};      // milliseconds
+  std::string rejected = {};           // why it is none after all
 
   double median() const;
 };
+
+// Why a schedule for which there is no memory is none.
+inline constexpr const char* kOutOfMemory = "out of memory";
 
 // Plans and binds schedules of one program. What it is made of must outlive it.
 class CandidateMaker {

@@ -84,13 +84,14 @@ class PartCheck {
       rewriting = rewrite(part_.program, inputs, options, entry_.trains(),
                           /*precise=*/!entry_.why_without_tf32.empty(), entry_.known_outside);
     }
+    const bool measures_kernels = rewriting.program != part_.program && !entry_.trains() &&
+                                  part_.program->device().is_cuda() && options.tune_seconds > 0;
+    const auto known = measures_kernels ? times_on_disk(part_.program->device()) : nullptr;
     Choice choice = choose_schedule(rewriting.program, inputs, before_, options,
-                                    /*owns_escaped=*/entry_.parts.size() == 1);
-    const bool is_rewritten = rewriting.program != part_.program;
-    if (is_rewritten && !entry_.trains() && part_.program->device().is_cuda() && options.tune_seconds > 0) {
+                                    /*owns_escaped=*/entry_.parts.size() == 1, known);
+    if (measures_kernels) {
       try {
-        choose_kernels_in_schedule(rewriting, choice, inputs, options,
-                                   times_on_disk(part_.program->device()));
+        choose_kernels_in_schedule(rewriting, choice, inputs, options, known);
       } catch (const std::exception&) {  // no memory to measure with: the kernels stay as they are
       }
     }

@@ -7,17 +7,10 @@
 #include "nimble/backend/executable.h"
 #include "nimble/engine/choose_kernels.h"
 #include "nimble/engine/options.h"
+#include "nimble/engine/rival_schedules.h"
 #include "nimble/torch/outside_state.h"
 
 namespace nimble {
-
-// One way to run a program that was measured.
-struct Tried {
-  std::size_t streams = 0;
-  std::size_t threads_per_stream = 0;  // CPU only
-  double milliseconds = 0;             // median; 0 where it was not timed
-  std::string rejected = {};           // why it was not a candidate, empty if it was
-};
 
 // What preparation decided, for reports.
 struct Choice {
@@ -26,6 +19,7 @@ struct Choice {
   std::uint64_t allocated_bytes = 0;  // what the planned buffers take without reuse
   std::vector<Tried> tried;
   double plan_milliseconds = 0, tune_milliseconds = 0;
+  bool remembered = false;           // what was tried was measured by an earlier process
   std::vector<TriedKernel> kernels;  // inside the schedule, see kernels_in_schedule.h
   double kernels_milliseconds = 0;   // what that took; 0 where it was not done
 };
@@ -36,8 +30,9 @@ struct Choice {
 // that state afterwards.
 //
 // `owns_escaped`: what the program leaves outside (gradients) is nobody's but this program's, and may move
-// into its memory.
+// into its memory. `known`: where to look for what an earlier process measured, and to add to; may be absent.
 Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,
-                       const OutsideState& before, const CompileOptions& options, bool owns_escaped);
+                       const OutsideState& before, const CompileOptions& options, bool owns_escaped,
+                       std::shared_ptr<KnownTimes> known = nullptr);
 
 }  // namespace nimble

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "nimble/core/critical_path.h"
+#include "nimble/engine/known_replays.h"
 #include "nimble/engine/measure.h"
 #include "nimble/torch/rewrites/cuda/other_kernels.h"
 #include "nimble/torch/rewrites/faster_of.h"
@@ -112,8 +113,7 @@ KnownExchanges::KnownExchanges(std::shared_ptr<KnownTimes> known, const Program&
 }
 
 void KnownExchanges::follow(const Program& program) {
-  program_ = std::to_string(std::hash<std::string>()(describe_tasks(program.tasks))) + " of " +
-             std::to_string(program.tasks.size()) + " tasks on " + std::to_string(streams_) + " streams";
+  program_ = name_of(program) + " on " + std::to_string(streams_) + " streams";
 }
 
 std::string KnownExchanges::key(const Exchange& exchange, const char* when) const {

@@ -29,10 +29,6 @@ TaskGraph order_of(Executable& executable, std::span<const at::Tensor> inputs) {
       has_costs ? plan.graph : dependencies(*plan.program, executable.measure_tasks(inputs)), plan.schedule);
 }
 
-bool same_form(const TensorRef& a, const TensorRef& b) {
-  return a.sizes == b.sizes && a.strides == b.strides && a.dtype == b.dtype;
-}
-
 std::vector<TensorRef> results_of(const Task& task) {
   std::vector<TensorRef> refs;
   for (const Operand& result : task.results) {
@@ -129,8 +125,9 @@ void choose_kernels_in_schedule(Rewriting& rewriting, Choice& choice, std::span<
   constexpr std::size_t kRounds = 20, kRoundsAgain = 60;  // where replays take no longer than there is time
   const auto start = Clock::now();
   const SharedProgram first = rewriting.program;
-  const double seconds =
-      std::max(options.tune_seconds - choice.tune_milliseconds / 1e3, options.tune_seconds / 2);
+  // What an earlier process measured saves time, and is not there to be spent on something else.
+  const double left = choice.remembered ? 0 : options.tune_seconds - choice.tune_milliseconds / 1e3;
+  const double seconds = std::max(left, options.tune_seconds / 2);
   const auto exchanges =
       exchanges_to_try(*first, order_of(*choice.executable, inputs), other_kernels, kKinds);
   KnownExchanges known(std::move(known_times), *first, choice.streams);

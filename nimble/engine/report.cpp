@@ -113,7 +113,11 @@ void explain_rewriting(std::ostream& text, const Rewriting& rewriting) {
       continue;
     }
     text << report.sites.size() << " times, " << report.tasks_before << " to " << report.tasks_after
-         << " tasks in " << milliseconds(report.milliseconds) << " (";
+         << " tasks in " << milliseconds(report.milliseconds);
+    if (report.gained > 0) {
+      text << ", " << milliseconds(static_cast<double>(report.gained) / 1e6) << " less one by one";
+    }
+    text << " (";
     for (std::size_t i = 0; i < std::min(kShown, report.sites.size()); ++i) {
       text << (i ? ", " : "") << report.sites[i];
     }
@@ -153,7 +157,7 @@ void explain_part(std::ostream& text, const Part& part) {
     if (tried.threads_per_stream) text << " x " << counted(tried.threads_per_stream, "thread");
     if (!tried.rejected.empty()) text << ": rejected, " << tried.rejected;
     if (tried.milliseconds > 0) text << ": " << milliseconds(tried.milliseconds);
-    text << '\n';
+    text << (choice.remembered ? ", by an earlier process\n" : "\n");
   }
   explain_kernels(text, choice);
 }

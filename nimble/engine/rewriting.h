@@ -36,6 +36,14 @@ Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const
                   const CompileOptions& options, bool trains, bool precise,
                   std::span<const at::Tensor> outside);
 
+// Of one replay on one stream, in milliseconds.
+struct RewritingTimes {
+  double recorded = 0, rewritten = 0;
+};
+// Notes the times, and goes back to the recorded program if the rewritten one is clearly slower.
+void keep_the_faster(Rewriting& rewriting, const std::shared_ptr<const Program>& recorded,
+                     const RewritingTimes& times);
+
 // Whether convolutions may have been rounded to TF32, and would not be by a precise rewriting of `recorded`.
 bool could_be_more_precise(const Rewriting& rewriting, const Program& recorded);
 

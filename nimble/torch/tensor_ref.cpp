@@ -90,6 +90,10 @@ bool may_overlap(const TensorRef& a, const TensorRef& b) {
   return !are_disjoint_slices(a, b);
 }
 
+bool same_form(const TensorRef& a, const TensorRef& b) {
+  return a.sizes == b.sizes && a.strides == b.strides && a.dtype == b.dtype;
+}
+
 TensorRef describe(const at::Tensor& tensor, BufferId buffer) {
   return {.buffer = buffer,
           .sizes = at::DimVector(tensor.sizes()),

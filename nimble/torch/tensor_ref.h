@@ -36,6 +36,9 @@ ByteRange byte_range(const TensorRef& ref);
 // True unless it is certain that no byte belongs to both refs of the same buffer.
 bool may_overlap(const TensorRef& a, const TensorRef& b);
 
+// The same sizes, strides and type, wherever the two lie.
+bool same_form(const TensorRef& a, const TensorRef& b);
+
 // What `tensor` looks like as a ref of `buffer`.
 TensorRef describe(const at::Tensor& tensor, BufferId buffer);
 

@@ -148,11 +148,13 @@ PYBIND11_MODULE(_C, module) {
       summaries[py::str(rewrite->name)] = py::str(rewrite->summary);
     return summaries;
   });
-  py::list come_with_others;
+  py::list come_with_others, for_training;
   for (const Rewrite* rewrite : all_rewrites()) {
     if (rewrite->always) come_with_others.append(py::str(rewrite->name));
+    if (rewrite->for_training) for_training.append(py::str(rewrite->name));
   }
   module.attr("REWRITES_THAT_COME_WITH_OTHERS") = come_with_others;
+  module.attr("REWRITES_FOR_TRAINING") = for_training;
   module.def("is_recording", &is_recording);
   module.def("cuda_available", &cuda_available);
   module.def("why_no_cuda", [] {

@@ -63,5 +63,43 @@ TEST(Rewriting, AStepOfTrainingOnACpuStaysAsItWasRecorded) {
   EXPECT_NE(otherwise.program, program);
 }
 
+// A program, and what rewrites made of it, with weights that were derived.
+struct Both {
+  std::shared_ptr<const Program> recorded, rewritten;
+  Rewriting rewriting;
+};
+Both both() {
+  const auto program = std::make_shared<const Program>(made(at::kFloat, {}).program);
+  const auto rewritten = std::make_shared<const Program>(*program);
+  return {program, rewritten,
+          Rewriting{.program = rewritten,
+                    .reports = {kFused, kOther},
+                    .exact = false,
+                    .weights = Versions(Tensors{at::ones({2})})}};
+}
+
+TEST(Rewriting, AProgramThatIsClearlySlowerIsDropped) {
+  Both both = nimble::both();
+  keep_the_faster(both.rewriting, both.recorded, {.recorded = 1.0, .rewritten = 1.1});
+  EXPECT_EQ(both.rewriting.program, both.recorded);
+  EXPECT_TRUE(both.rewriting.exact);
+  EXPECT_FALSE(both.rewriting.weights);
+  for (const RewriteReport& report : both.rewriting.reports) {
+    EXPECT_EQ(report.dropped, "the program was slower with it");
+  }
+  EXPECT_EQ(both.rewriting.milliseconds_rewritten, 1.1);
+}
+
+TEST(Rewriting, OneThatIsFasterOrTakesAsLongIsKept) {
+  for (const double milliseconds : {0.5, 1.0, 1.04}) {
+    Both both = nimble::both();
+    keep_the_faster(both.rewriting, both.recorded, {.recorded = 1.0, .rewritten = milliseconds});
+    EXPECT_EQ(both.rewriting.program, both.rewritten);
+    EXPECT_FALSE(both.rewriting.exact);
+    EXPECT_TRUE(both.rewriting.weights);
+    EXPECT_EQ(both.rewriting.reports[0].dropped, "");
+  }
+}
+
 }  // namespace
 }  // namespace nimble

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <functional>
 #include <iterator>
-#include <numeric>
 #include <string>
 #include <unordered_set>
 
@@ -14,6 +13,7 @@
 #include "nimble/torch/rewrites/coming_kernels.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
+#include "nimble/torch/rewrites/known_forms.h"
 #include "nimble/torch/rewrites/record_anew.h"
 #include "nimble/torch/rewrites/try_alone.h"
 
@@ -64,7 +64,8 @@ std::string failure_of(const std::function<void()>& work) {
   }
 }
 
-// For good: until here convolutions only laid out their results. If that fails, no rewrite stays.
+// For good: until here some tasks were never run with the others, and convolutions on a GPU only laid out
+// their results. If that fails, no rewrite stays.
 void record_for_good(AppliedRewrites& applied, const Program& original, std::span<const at::Tensor> inputs) {
   const std::string failure = failure_of([&] { applied.program = record_anew(applied.program, inputs); });
   if (failure.empty()) return;
@@ -82,19 +83,19 @@ void complete_unrun(Program& rewritten) {
     const bool is_ours = task.op.operator_name().name.starts_with("nimble::");
     if (!is_ours || !task.allocations.empty()) continue;  // or was completed before
     find_allocations(task, rewritten.buffers);
-    task.twins.resize(task.reads.size());
-    std::iota(task.twins.begin(), task.twins.end(), std::size_t{0});
     try_alone(task, rewritten.buffers);
   }
 }
 
-// What a rewrite made, as it will be replayed.
-Program completed(Program rewritten, std::span<const at::Tensor> inputs, const RewriteContext& context) {
-  if (!context.trains) {
-    return context.device.is_cuda() ? record_forms(rewritten, inputs) : record_anew(rewritten, inputs);
+// What a rewrite made of `before`, as the next one shall see it.
+Program completed(Program rewritten, const Program& before, std::span<const at::Tensor> inputs,
+                  const RewriteContext& context, KnownForms& forms) {
+  if (context.trains) {
+    complete_unrun(rewritten);
+    return rewritten;
   }
-  complete_unrun(rewritten);
-  return rewritten;
+  if (!context.record_each && forms.are_as_said(rewritten, before)) return rewritten;
+  return context.device.is_cuda() ? record_forms(rewritten, inputs) : record_anew(rewritten, inputs);
 }
 
 std::vector<const Rewrite*> those_for(std::span<const Rewrite* const> rewrites,
@@ -124,6 +125,7 @@ AppliedRewrites apply_rewrites(const Program& program, std::span<const Rewrite* 
   const auto fitting = those_for(rewrites, context);
   if (trains && only_prepare(fitting)) return applied;
   std::vector<const Rewrite*> fired;
+  KnownForms forms;
   for (const Rewrite* rewrite : fitting) {
     const auto start = Clock::now();
     RewriteReport report{.name = std::string(rewrite->name), .sites = {}};
@@ -134,10 +136,11 @@ AppliedRewrites apply_rewrites(const Program& program, std::span<const Rewrite* 
       Rewritten rewritten = rewrite->apply(applied.program, context);
       if (rewritten.sites.empty()) return;
       report.sites = std::move(rewritten.sites);
+      report.gained = rewritten.gained;
       check_program(rewritten.program, applied.program, rewrite->name);
-      Program recorded = completed(std::move(rewritten.program), inputs, context);
-      check_program(recorded, applied.program, rewrite->name);
-      applied.program = std::move(recorded);
+      Program whole = completed(std::move(rewritten.program), applied.program, inputs, context, forms);
+      check_program(whole, applied.program, rewrite->name);
+      applied.program = std::move(whole);
       report.tasks_after = applied.program.tasks.size();
       applied.exact &= rewrite->exact || (trains && !context.tolerant);
       fired.push_back(rewrite);
@@ -147,9 +150,7 @@ AppliedRewrites apply_rewrites(const Program& program, std::span<const Rewrite* 
     applied.reports.push_back(std::move(report));
   }
   if (trains && only_prepare(fired)) drop_preparations(applied, program);
-  if (!trains && context.device.is_cuda() && !applied.reports.empty()) {
-    record_for_good(applied, program, inputs);
-  }
+  if (!trains && !fired.empty()) record_for_good(applied, program, inputs);
   return applied;
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_set>
 
 #include "nimble/torch/operator_facts.h"
@@ -37,6 +38,8 @@ Task Edit::make_task(TaskId like, const c10::OperatorHandle& op, std::vector<Ope
   task.module = place.module;
   task.node = place.node;
   find_accesses(task);
+  task.twins.resize(task.reads.size());  // each tensor is one of its own
+  std::iota(task.twins.begin(), task.twins.end(), std::size_t{0});
   return task;
 }
 

@@ -12,6 +12,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr Nanoseconds kFails = std::numeric_limits<Nanoseconds>::max();
+constexpr const char* kBesideOneAnother = "side by side: ";  // before what those tasks are
 
 }  // namespace
 
@@ -40,7 +41,7 @@ std::vector<Buffer> without_outside(std::span<const Buffer> buffers) {
 Nanoseconds Chooser::time(std::span<const Buffer> buffers, const std::vector<Task>& tasks, How how) {
   const bool side_by_side = how == How::kSideBySide;
   const auto [known, first] =
-      known_.try_emplace((side_by_side ? "side by side: " : "") + describe_tasks(tasks), kFails);
+      known_.try_emplace((side_by_side ? kBesideOneAnother : "") + describe_tasks(tasks), kFails);
   if (!first) return known->second;
   if (context_.known) {
     if (const auto before = context_.known->find(known->first)) return known->second = *before;
@@ -57,6 +58,19 @@ Nanoseconds Chooser::time(std::span<const Buffer> buffers, const std::vector<Tas
   }
   spent_seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
   return known->second;
+}
+
+std::optional<Nanoseconds> Chooser::measured(const std::vector<Task>& tasks, How how) const {
+  const auto found = known_.find((how == How::kSideBySide ? kBesideOneAnother : "") + describe_tasks(tasks));
+  return found == known_.end() || found->second == kFails ? std::nullopt : std::optional(found->second);
+}
+
+void Chooser::took(const std::vector<Task>& way, const std::vector<Task>& instead_of) {
+  if (!context_.measure) return;
+  const auto now = measured(way, How::kOneAfterTheOther);
+  auto before = measured(instead_of, How::kSideBySide);
+  if (!before) before = measured(instead_of, How::kOneAfterTheOther);
+  if (now && before) gained_ += *before - *now;
 }
 
 std::size_t Chooser::faster_of(std::span<const Buffer> buffers, std::span<const std::vector<Task>> candidates,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -31,15 +32,22 @@ class Chooser {
   bool faster_than_side_by_side(std::span<const Buffer> buffers, const std::vector<Task>& together,
                                 const std::vector<Task>& apart, double clearly = 0.97);
 
+  // A way was taken in the place of another: of two that were measured, one after the other or side by side,
+  // the difference counts as gained.
+  void took(const std::vector<Task>& way, const std::vector<Task>& instead_of);
+  Nanoseconds gained() const { return gained_; }
+
  private:
   enum class How { kOneAfterTheOther, kSideBySide };
   bool measures() const { return context_.measure && spent_seconds_ <= context_.measure_seconds; }
   Nanoseconds time(std::span<const Buffer> buffers, const std::vector<Task>& tasks,
                    How how = How::kOneAfterTheOther);
+  std::optional<Nanoseconds> measured(const std::vector<Task>& tasks, How how) const;
 
   const RewriteContext& context_;
   std::unordered_map<std::string, Nanoseconds> known_;
   double spent_seconds_ = 0;
+  Nanoseconds gained_ = 0;
 };
 
 }  // namespace nimble

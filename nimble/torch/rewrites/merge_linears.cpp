@@ -106,7 +106,8 @@ class Merge {
       const std::vector<Linear> siblings = siblings_of(*first);
       if (siblings.size() > 1) merge(siblings);
     }
-    Rewritten result{.program = std::move(edit_).finish(), .sites = std::move(sites_)};
+    Rewritten result{
+        .program = std::move(edit_).finish(), .sites = std::move(sites_), .gained = chooser_.gained()};
     for (Task& task : result.program.tasks) change_refs(task, [&](TensorRef& ref) { move(ref); });
     return result;
   }
@@ -235,8 +236,11 @@ class Merge {
       const auto widest = std::ranges::max_element(siblings, {}, &Linear::columns);
       apart = {program_.task(widest->task)};
     }
-    return chooser_.faster_of(edit_.buffers(), std::vector{std::move(merged), std::move(apart)},
-                              context_.device.is_cuda() ? kWithoutAWait : kClearly) == 0;
+    const std::vector<std::vector<Task>> ways = {std::move(merged), std::move(apart)};
+    const double clearly = context_.device.is_cuda() ? kWithoutAWait : kClearly;
+    if (chooser_.faster_of(edit_.buffers(), ways, clearly) != 0) return false;
+    chooser_.took(ways[0], ways[1]);
+    return true;
   }
 
   void move(TensorRef& ref) const {

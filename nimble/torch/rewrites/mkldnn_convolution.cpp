@@ -99,7 +99,7 @@ class Fuse {
     for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) {
       if (is_convolution(program_.task(TaskId{i}), uses_)) fuse(TaskId{i});
     }
-    return {std::move(edit_).finish(), std::move(sites_)};
+    return {std::move(edit_).finish(), std::move(sites_), chooser_.gained()};
   }
 
  private:
@@ -162,7 +162,9 @@ class Fuse {
         edit_.make_task(last, op, std::move(in_one), program_.task(last).results)};
     // One that stays behind costs conversions between its layout and that of its neighbours.
     constexpr double kMuchFaster = 0.7;
-    return chooser_.faster_of(edit_.buffers(), std::vector{after, before}, kMuchFaster) == 0;
+    if (chooser_.faster_of(edit_.buffers(), std::vector{after, before}, kMuchFaster) != 0) return false;
+    chooser_.took(after, before);
+    return true;
   }
 
   void fuse(TaskId id) {

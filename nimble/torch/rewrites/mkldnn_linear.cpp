@@ -72,11 +72,12 @@ Rewritten apply(Program program, const RewriteContext& context) {
     };
     const std::vector<Task> after = {edit.make_task(last, op, arguments(), program.task(last).results)};
     if (chooser.faster_of(edit.buffers(), std::vector{before, after}) == 0) continue;
+    chooser.took(after, before);
     if (last != id) edit.drop(id);
     edit.replace(last, op, arguments(), program.task(last).results);
     sites.push_back(std::move(site));
   }
-  return {std::move(edit).finish(), std::move(sites)};
+  return {std::move(edit).finish(), std::move(sites), chooser.gained()};
 }
 
 }  // namespace

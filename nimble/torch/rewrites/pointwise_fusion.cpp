@@ -48,6 +48,7 @@ class Fuse {
       if (group.members.size() > 1) replace(edit, root, group, result.sites);
     }
     result.program = std::move(edit).finish();
+    result.gained = chooser_.gained();
     return result;
   }
 
@@ -146,6 +147,7 @@ class Fuse {
       names += (names.empty() ? "" : ", ") + task_name(program_, member);
     }
     if (chooser_.faster_of(edit.buffers(), candidates) != 0) return;
+    chooser_.took(candidates[0], candidates[1]);
     for (const TaskId member : group.members) {
       if (member != root) edit.drop(member);
     }

@@ -33,6 +33,9 @@ struct RewriteContext {
   bool trains = false;
   // It may round otherwise than eager even so: the user said how far its results may be.
   bool tolerant = false;
+  // Runs the program behind each rewrite, even if all that would show is known already (see known_forms.h):
+  // the same comes of it, later.
+  bool record_each = false;
   // How long these tasks take on this machine, run alone, one after the other; what they read from other
   // tasks is made up. Empty where nothing shall be measured: see faster_of.
   using Measure = std::function<Nanoseconds(std::span<const Buffer> buffers, std::span<const Task> tasks)>;
@@ -51,12 +54,13 @@ struct RewriteContext {
 struct Rewritten {
   Program program;
   std::vector<std::string> sites =
-      {};  // one line for each place where it fired, for explain(); none: it did not
+      {};                  // one line for each place where it fired, for explain(); none: it did not
+  Nanoseconds gained = 0;  // by all of them, as far as they were measured, each alone
 };
 
 // A function from program to program that computes the same, faster. The tasks of the program that it returns
-// need the right operators, arguments and refs; everything that only running them can tell (allocations,
-// strides of results) is recorded anew afterwards, so that each rewrite sees what the one before it really
+// need the right operators, arguments and refs; what only running them can tell (strides of results, and at
+// the end allocations) is recorded anew afterwards, so that each rewrite sees what the one before it really
 // did.
 struct Rewrite {
   std::string_view name;

@@ -6,9 +6,9 @@
 
 namespace nimble {
 
-// Runs a task once on memory of its own, filled with anything: nobody sees what it computes. Throws what its
-// operator throws, and Error where a result is laid out otherwise than the task says. The task must write
-// nothing but its results.
+// Runs a task once on memory of its own, filled with anything: nobody sees what it computes. A convolution
+// only lays out its result, as in record_forms. Throws what its operator throws, and Error where a result is
+// laid out otherwise than the task says, or is a view of what it was given and the task says otherwise.
 void try_alone(const Task& task, std::span<const Buffer> buffers);
 
 }  // namespace nimble

@@ -8,7 +8,8 @@ from nimble.bench.systems import GROUPS
 from nimble.bench.table import NONE, cells_of, markdown, median, ratio, size_of, trains
 
 # One stream is an exhibit of the paper's own.
-ABLATIONS = set(GROUPS["ablations"]) - {"nimble", "nimble-one-stream", "nimble-rewrites"}
+WHOLE = {"nimble", "nimble-one-stream", "nimble-rewrites", "nimble-tolerant"}
+ABLATIONS = set(GROUPS["ablations"]) - WHOLE
 
 
 def page(report: dict) -> str:
@@ -148,8 +149,16 @@ def without_parts(report: dict) -> str:
 
 
 def without_rewrites(report: dict) -> str:
+    """A table for inference, and one for steps of training with a tolerance."""
+    tables = [
+        left_out_of(report, "nimble-rewrites", "nimble-no-", "the rewritten program's time"),
+        left_out_of(report, "nimble-tolerant", "nimble-tolerant-no-", "the time of a step with a tolerance"),
+    ]
+    return "\n".join(filter(None, tables))
+
+
+def left_out_of(report: dict, whole: str, prefix: str, time: str) -> str:
     """A line for each rewrite and a column for each network in which one was left out."""
-    prefix = "nimble-no-"
     left_out = dict.fromkeys(row["system"] for row in report["rows"] if row["system"].startswith(prefix))
     networks = {
         cell: systems
@@ -160,11 +169,11 @@ def without_rewrites(report: dict) -> str:
         return ""
     lines = [["all of them", "nimble"], *([f"`{name.removeprefix(prefix)}`", name] for name in left_out)]
     rows = [
-        [words, *(ratio(median(of.get(name)), median(of.get("nimble-rewrites"))) for of in networks.values())]
+        [words, *(ratio(median(of.get(name)), median(of.get(whole))) for of in networks.values())]
         for words, name in lines
     ]
     head = ["left out", *map(name_of, networks)]
-    return "## Without each rewrite: times the rewritten program's time\n\n" + markdown(head, rows)
+    return f"## Without each rewrite: times {time}\n\n" + markdown(head, rows)
 
 
 def seconds(value: float | None) -> str:

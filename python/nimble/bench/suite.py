@@ -60,13 +60,14 @@ class Suite:
         return [s for s in self.rows.systems_of(cell, self.settings.systems) if not s.own_process]
 
     def waves_of_compilers(self) -> list[list[Entry]]:
-        """Those who prepare at the same time."""
+        """Those who prepare at the same time. Those who may take longest come last, so that nobody waits for them."""
         entries = [
             (cell, system)
             for cell in self.settings.cells()
             for system in self.rows.systems_of(cell, self.settings.systems)
             if system.own_process
         ]
+        entries.sort(key=lambda entry: self.settings.patience_with(entry[1]))
         width = self.settings.side_by_side
         return [entries[start : start + width] for start in range(0, len(entries), width)]
 

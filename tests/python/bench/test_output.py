@@ -126,6 +126,15 @@ def test_exhibits_put_the_papers_figures_beside_ours():
     assert column(without_rewrites, "`pooling`", network) == "1.20"
 
 
+def test_steps_with_a_tolerance_have_a_table_of_their_own():
+    times = {"nimble": 15.0, "nimble-tolerant": 12.0, "nimble-tolerant-no-fuse_batch_norm": 14.4}
+    rows = [row("training/resnet50", name, name, timing=timing(time)) for name, time in times.items()]
+    page = exhibits.ablations({"rows": rows})
+    assert "times the time of a step with a tolerance" in page
+    assert column(page, "all of them", "resnet50, batch 1, fp32") == "1.25"
+    assert column(page, "`fuse_batch_norm`", "resnet50, batch 1, fp32") == "1.20"
+
+
 def test_there_is_no_table_of_what_nobody_left_out():
     whole = report()
     whole["rows"] = [row for row in whole["rows"] if not row["system"].startswith("nimble-no-")]

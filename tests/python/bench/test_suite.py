@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from nimble.bench.arguments import add_arguments, settings_of
+from nimble.bench.suite import Suite
 from nimble.bench.systems import GROUPS, SYSTEMS, chosen
 from nimble.nearest import UnknownName
 
@@ -220,6 +221,19 @@ def test_the_compiler_that_searches_longest_has_longer_unless_the_user_says_othe
     assert [settings.patience_with(system) for system in compilers] == limits
 
 
+def test_compilers_that_may_take_long_prepare_after_the_others():
+    names = ["torch-compile", "torch-compile-max-autotune", "torch-compile-freezing"]
+    settings = settings_from(
+        "--workloads", "mobilenet_v2", "resnet50", "--systems", *names, "--side-by-side", "4"
+    )
+    waves = Suite(settings, lambda rows: None, lambda text: None, lambda: None).waves_of_compilers()
+    found = [[(cell.workload.name, system.name) for cell, system in wave] for wave in waves]
+    assert found == [
+        [(network, name) for network in ("mobilenet_v2", "resnet50") for name in (names[0], names[2])],
+        [(network, names[1]) for network in ("mobilenet_v2", "resnet50")],
+    ]
+
+
 def test_a_quick_look_is_at_two_networks_without_compilers():
     settings = settings_from("--quick")
     assert [str(cell) for cell in settings.cells()] == [
@@ -241,6 +255,15 @@ def test_groups_of_systems():
         GROUPS["compilers"]
     )
     assert {"nimble-one-stream", "nimble"} <= set(GROUPS["ablations"])
+
+
+def test_rewrites_of_training_can_be_left_out_of_steps_with_a_tolerance():
+    assert {
+        "nimble-tolerant",
+        "nimble-tolerant-no-fuse_batch_norm",
+        "nimble-tolerant-no-fuse_foreach",
+    } <= set(SYSTEMS)
+    assert "nimble-tolerant-no-pooling" not in SYSTEMS
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,20 @@ def test_a_wrong_name_is_refused_with_the_nearest():
         nimble.compile(network(), rewrites=["fold_batchnorm"])
 
 
+def test_explain_says_what_a_rewrite_gained():
+    def chain(x):
+        return torch.sigmoid(torch.exp(torch.tanh(x) * 0.5) + 1.0) * torch.exp(-x)
+
+    x = torch.randn(300_000)
+    fast = nimble.compile(chain, rewrites=["pointwise_blocks"])
+    with torch.inference_mode():
+        fast.prepare(x)
+    assert re.search(
+        r"pointwise_blocks: \d+ times, \d+ to \d+ tasks in [\d.]+ ms, [\d.]+ ms less one by one \(",
+        fast.explain(),
+    )
+
+
 def test_results_beyond_the_tolerance_drop_the_rewrites():
     fast, ours, eager = compiled(rewrites="default", tolerance=0)
     assert torch.equal(ours, eager)

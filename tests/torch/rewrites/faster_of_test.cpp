@@ -58,6 +58,31 @@ TEST_F(FasterOf, WhatLooksAlikeIsMeasuredOnce) {
   EXPECT_EQ(times.measured, 2);
 }
 
+TEST_F(FasterOf, WhatIsTakenInThePlaceOfAnotherGainsTheDifference) {
+  Times times{{{"aten::exp", 100}, {"aten::neg", 30}}};
+  const RewriteContext context = times.context();
+  Chooser chooser(context);
+  const auto ways = exp_or_neg();
+  EXPECT_EQ(chooser.gained(), 0);
+  chooser.faster_of({}, ways);
+  EXPECT_EQ(chooser.gained(), 0);
+  chooser.took(ways[1], ways[0]);
+  chooser.took(ways[1], ways[0]);  // at another place
+  EXPECT_EQ(chooser.gained(), 140);
+}
+
+TEST_F(FasterOf, NothingIsGainedThatWasNotMeasured) {
+  Times times{{{"aten::neg", 30}}};
+  const RewriteContext context = times.context(), measures_nothing;
+  const auto ways = exp_or_neg();
+  Chooser chooser(context), other(measures_nothing);
+  chooser.faster_of({}, ways);  // one of them fails
+  chooser.took(ways[1], ways[0]);
+  other.took(ways[1], ways[0]);
+  EXPECT_EQ(chooser.gained(), 0);
+  EXPECT_EQ(other.gained(), 0);
+}
+
 // A cache that another process could read.
 struct Remembered final : KnownTimes {
   std::map<std::string, Nanoseconds> times;

@@ -88,6 +88,7 @@ class ByAddress {
     std::reverse(result.sites.begin(), result.sites.end());
     make_changes();
     result.program = std::move(edit_).finish();
+    result.gained = chooser_.gained();
     return result;
   }
 
@@ -180,7 +181,9 @@ class ByAddress {
     if (!measures_) return true;
     for (const TaskId cat : plan.gone) as_it_is.push_back(program_.task(cat));
     const std::vector<std::vector<Task>> candidates = {as_it_is, by_address};
-    return chooser_.faster_of(edit_.buffers(), candidates, /*clearly=*/1.0) == 1;
+    if (chooser_.faster_of(edit_.buffers(), candidates, /*clearly=*/1.0) == 0) return false;
+    chooser_.took(by_address, as_it_is);
+    return true;
   }
 
   Task fastest_writer(TaskId writer, const Slices& slices) {

@@ -75,7 +75,7 @@ class Fuse {
     for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) {
       if (const auto site = forward_at(TaskId{i})) fuse(*site);
     }
-    Rewritten result{.program = {}, .sites = std::move(sites_)};
+    Rewritten result{.program = {}, .sites = std::move(sites_), .gained = chooser_.gained()};
     result.program = std::move(edit_).finish();
     return result;
   }
@@ -274,6 +274,7 @@ class Fuse {
       names += (names.empty() ? "" : ", ") + task_name(program_, member);
     }
     if (chooser_.faster_of(without_outside(edit_.buffers()), ways) != 0) return;
+    chooser_.took(ways[0], ways[1]);
     for (const TaskId member : members) {
       if (member != place) edit_.drop(member);
     }

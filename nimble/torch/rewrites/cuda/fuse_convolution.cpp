@@ -78,7 +78,7 @@ class Fuse {
     }
     std::reverse(sites_.begin(), sites_.end());
     if (context_.precise) keep_precision_elsewhere();
-    Rewritten result{.program = {}, .sites = std::move(sites_)};
+    Rewritten result{.program = {}, .sites = std::move(sites_), .gained = chooser_.gained()};
     result.program = std::move(edit_).finish();
     return result;
   }
@@ -154,6 +154,7 @@ class Fuse {
     const std::size_t best = site.convolution.is_depthwise() ? choose_depthwise(site, tasks)
                                                              : chooser_.faster_of(edit_.buffers(), tasks);
     if (best + 1 == ways.size()) return;
+    chooser_.took(tasks[best], tasks.back());
     Way& way = ways[best];
     for (Call& call : way.prepare) {
       edit_.insert(site.first, call.op, std::move(call.arguments), std::move(call.results));

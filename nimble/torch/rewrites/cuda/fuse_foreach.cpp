@@ -178,6 +178,7 @@ Rewritten apply(Program program, const RewriteContext& context) {
     if (chooser.faster_of(without_outside(program.buffers), candidates) != 0) continue;
     // In a run that is thrown away nothing is tried either.
     if (!context.consider && !same_alone(candidates[1], candidates[0][0], program.buffers)) continue;
+    chooser.took(candidates[0], candidates[1]);
     for (const TaskId member : group.members) {
       if (member != last) edit.drop(member);
     }
@@ -185,6 +186,7 @@ Rewritten apply(Program program, const RewriteContext& context) {
     result.sites.push_back(names);
   }
   result.program = std::move(edit).finish();
+  result.gained = chooser.gained();
   return result;
 }
 

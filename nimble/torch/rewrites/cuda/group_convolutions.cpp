@@ -68,7 +68,7 @@ class Group {
       const std::vector<Sibling> siblings = siblings_of(*first);
       if (siblings.size() > 1) group(siblings);
     }
-    Rewritten result{.program = {}, .sites = std::move(sites_)};
+    Rewritten result{.program = {}, .sites = std::move(sites_), .gained = chooser_.gained()};
     result.program = std::move(edit_).finish();
     return result;
   }
@@ -122,6 +122,7 @@ class Group {
     for (const auto& of_way : arguments) ways.push_back({edit_.make_task(first, op, of_way, {results})});
     const std::size_t best = chooser_.faster_of(edit_.buffers(), ways);
     if (!is_faster(ways[best], siblings)) return;
+    chooser_.took(ways[best], tasks_of(siblings));
     edit_.replace(first, op, std::move(arguments[best]), {results});
     std::string site;
     for (const Sibling& sibling : siblings) {
@@ -157,10 +158,14 @@ class Group {
     const Sibling& waited_for =
         std::ranges::max(siblings, {}, [&](const Sibling& s) { return heights_[s.task.index()]; });
     const std::vector<std::vector<Task>> alone_or_group = {{program_.task(waited_for.task)}, group};
-    std::vector<Task> apart;
-    for (const Sibling& sibling : siblings) apart.push_back(program_.task(sibling.task));
     return chooser_.faster_of(edit_.buffers(), alone_or_group, kBesideOthers) == 1 &&
-           chooser_.faster_than_side_by_side(edit_.buffers(), group, apart);
+           chooser_.faster_than_side_by_side(edit_.buffers(), group, tasks_of(siblings));
+  }
+
+  std::vector<Task> tasks_of(const std::vector<Sibling>& siblings) const {
+    std::vector<Task> tasks;
+    for (const Sibling& sibling : siblings) tasks.push_back(program_.task(sibling.task));
+    return tasks;
   }
 
   const Program& program_;

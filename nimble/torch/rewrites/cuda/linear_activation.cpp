@@ -51,11 +51,13 @@ Rewritten apply(Program program, const RewriteContext& context) {
     const std::vector<std::vector<Task>> candidates = {{edit.make_task(*reader, fused, arguments, results)},
                                                        {linear, program.task(*reader)}};
     if (chooser.faster_of(edit.buffers(), candidates) != 0) continue;
+    chooser.took(candidates[0], candidates[1]);
     edit.replace(*reader, fused, std::move(arguments), results);
     edit.drop(id);
     result.sites.push_back(task_name(program, *reader) + " into " + task_name(program, id));
   }
   result.program = std::move(edit).finish();
+  result.gained = chooser.gained();
   return result;
 }
 

@@ -47,7 +47,7 @@ class Multiply {
     for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) {
       if (const auto site = find(TaskId{i})) rewrite(*site);
     }
-    Rewritten result{.program = {}, .sites = std::move(sites_)};
+    Rewritten result{.program = {}, .sites = std::move(sites_), .gained = chooser_.gained()};
     result.program = std::move(edit_).finish();
     return result;
   }
@@ -104,6 +104,7 @@ class Multiply {
     if (const auto fused = by_another_library(site)) tasks.push_back({*fused});
     const std::size_t best = chooser_.faster_of(edit_.buffers(), tasks);
     if (best >= ways.size()) return;
+    chooser_.took(tasks[best], tasks[ways.size()]);
     if (packing) edit_.insert(site.first, packing->op, packing->arguments, packing->results);
     edit_.replace(site.last, op, ways[best].arguments, {result});
     if (site.last != site.first) edit_.drop(site.first);

@@ -124,7 +124,9 @@ Rewritten apply(Program program, const RewriteContext& context) {
     const auto parts = parts_of(*attention, id, edit, program.buffer(attention->result.buffer).device);
     // What the other rewrites gain is not known yet.
     constexpr double kClearly = 0.9;
-    if (chooser.faster_of(edit.buffers(), std::vector{parts, {program.task(id)}}, kClearly) != 0) continue;
+    const std::vector<std::vector<Task>> ways = {parts, {program.task(id)}};
+    if (chooser.faster_of(edit.buffers(), ways, kClearly) != 0) continue;
+    chooser.took(ways[0], ways[1]);
     for (std::size_t p = 0; p + 1 < parts.size(); ++p) {
       edit.insert(id, parts[p].op, parts[p].arguments, parts[p].results);
     }
@@ -132,6 +134,7 @@ Rewritten apply(Program program, const RewriteContext& context) {
     result.sites.push_back(task_name(program, id));
   }
   result.program = std::move(edit).finish();
+  result.gained = chooser.gained();
   return result;
 }
 

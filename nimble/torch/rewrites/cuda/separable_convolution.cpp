@@ -57,7 +57,7 @@ class Separable {
 
   Rewritten run() {
     for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) fuse(TaskId{i});
-    Rewritten result{.program = {}, .sites = std::move(sites_)};
+    Rewritten result{.program = {}, .sites = std::move(sites_), .gained = chooser_.gained()};
     result.program = std::move(edit_).finish();
     return result;
   }
@@ -92,6 +92,7 @@ class Separable {
     ways.push_back({task, reader});
     const std::size_t best = chooser_.faster_of(edit_.buffers(), ways);
     if (best == arguments.size()) return;
+    chooser_.took(ways[best], ways.back());
     edit_.replace(*last, op, std::move(arguments[best]), reader.results);
     edit_.drop(first);
     if (maker) {

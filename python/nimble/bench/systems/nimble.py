@@ -71,8 +71,25 @@ def rewrite_variants(names: list[str], by_default: bool) -> list[System]:
     return found
 
 
+def tolerant(name: str, title: str, rewrites: str | list[str]) -> System:
+    """Steps of training whose kernels may round otherwise than eager's."""
+    prepare = train(rewrites=rewrites, tolerance=TOLERANCE)
+    return System(name, title, train=prepare, devices=("cuda",), by_default=False)
+
+
+def tolerant_variants(names: list[str]) -> list[System]:
+    found = [tolerant("nimble-tolerant", "Nimble, rewritten with a tolerance", "default")]
+    for name in names:
+        title = f"Nimble, rewritten with a tolerance but for {name}"
+        found.append(
+            tolerant(f"nimble-tolerant-no-{name}", title, [other for other in names if other != name])
+        )
+    return found
+
+
 # Those that nobody can be without, if there is any other, are no variants.
 REWRITES = [name for name in nimble.rewrites() if name not in _C.REWRITES_THAT_COME_WITH_OTHERS]
+IN_TRAINING = [name for name in REWRITES if name in _C.REWRITES_FOR_TRAINING]
 REWRITTEN = _C.DEFAULT_REWRITES != "none"
 
 # Of the largest value of each gradient. In a deep network that is not trained yet, TF32 itself moves some by a quarter.
@@ -89,11 +106,5 @@ SYSTEMS = [
         memory="apart",
     ),
     *rewrite_variants(REWRITES, REWRITTEN),
-    System(
-        "nimble-tolerant",
-        "Nimble, rewritten with a tolerance",
-        train=train(rewrites="default", tolerance=TOLERANCE),
-        devices=("cuda",),
-        by_default=False,
-    ),
+    *tolerant_variants(IN_TRAINING),
 ]

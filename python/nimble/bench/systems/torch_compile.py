@@ -74,8 +74,8 @@ SYSTEMS = [
     ),
     system(
         "torch-compile-max-autotune",
-        "torch.compile max-autotune-no-cudagraphs",
-        "max-autotune-no-cudagraphs",
+        "torch.compile max-autotune",
+        "max-autotune",
         False,
         EVERYWHERE,
         prepare_limit=600.0,
