@@ -1,4 +1,5 @@
-// A layer norm or a softmax becomes one generated kernel with the pointwise tasks around it.
+// Layer norms, softmaxes and reductions of rows become one generated kernel with the pointwise tasks around
+// them.
 //
 //   %2 = add(%0, %1)
 //   %3 = native_layer_norm(%2, w, b)   ──▶   %2, %3 = nimble::rows(%0, %1, w, b)
@@ -7,6 +8,9 @@
 // Rows are read once and stay in registers. What somebody else looks at is written as one more result, here
 // the sum that the next residual connection needs. A task joins only where nobody waits longer for it: work
 // that could have been done meanwhile, beside something slower, stays where it is.
+//
+// The program is gone through from its end, so that a reduction finds those that it is made of, as the last
+// sum of a cosine similarity does the two norms, and takes them in.
 
 #include <ATen/ATen.h>
 
@@ -15,9 +19,11 @@
 
 #include "nimble/kernels/element_source.h"
 #include "nimble/kernels/row_source.h"
+#include "nimble/kernels/row_steps.h"
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/cuda/sites.h"
+#include "nimble/torch/rewrites/cuda/spreading.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
 #include "nimble/torch/rewrites/pointwise_tasks.h"
@@ -40,6 +46,12 @@ struct Kernel {
   TaskId at;  // the member in whose place it runs
 };
 
+// A tensor that a member makes, and the step that does it.
+struct Made {
+  TensorRef ref;
+  std::size_t step;
+};
+
 class Fuse {
  public:
   Fuse(const Program& program, const RewriteContext& context)
@@ -50,12 +62,12 @@ class Fuse {
   Rewritten run() {
     Edit edit(program_);
     Rewritten result{.program = {}};
-    for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) {
-      if (!is_over_rows(program_.tasks[i])) continue;
+    for (auto i = static_cast<std::uint32_t>(program_.tasks.size()); i-- > 0;) {
+      if (taken_.contains(TaskId{i}) || !is_over_rows(program_.tasks[i])) continue;
       const Members members = grown(TaskId{i});
-      // Alone it is worth another kernel only where that measures faster.
-      if (members.size() > 1 || context_.chooses()) replace(edit, members, result.sites);
+      if (is_worth_it(members)) replace(edit, members, result.sites);
     }
+    std::reverse(result.sites.begin(), result.sites.end());
     result.program = std::move(edit).finish();
     return result;
   }
@@ -63,17 +75,39 @@ class Fuse {
  private:
   // Nobody looks at the mean and the deviation of a layer norm.
   bool is_over_rows(const Task& task) const {
-    if (!kernels::is_over_rows({function_of(task), {}}) || !can_be_step(program_, uses_, task)) return false;
+    if (!can_be_step(program_, uses_, task)) return false;
+    std::vector<TensorRef> inputs;
+    const auto value_of = [&](const TensorRef& ref) { return input_of(inputs, ref); };
+    if (!std::ranges::any_of(kernels::apart(step_of(program_, task, value_of), 0), kernels::is_over_rows))
+      return false;
     return std::all_of(task.results.begin() + 1, task.results.end(), [&](const Operand& other) {
       const auto* ref = std::get_if<TensorRef>(&other);
       return ref && uses_.readers(ref->buffer).empty() && uses_.is_private(ref->buffer);
     });
   }
 
+  // Alone a norm or a softmax is worth another kernel only where that measures faster, and a reduction never.
+  bool is_worth_it(const Members& members) const {
+    const auto kernel = kernel_of(members);
+    if (!kernel) return false;
+    const auto& steps = kernel->expression.steps;
+    return steps.size() > 1 || (context_.chooses() && !kernels::gives_numbers(steps[0]));
+  }
+
   bool may_join(const Members& members, TaskId id) const {
     const Task& task = program_.task(id);
-    return !members.contains(id) && !taken_.contains(id) && makes_one_tensor(program_, uses_, task) &&
+    return !members.contains(id) && !taken_.contains(id) &&
+           (makes_one_tensor(program_, uses_, task) || is_over_rows(task)) &&
            belong_together(task, program_.task(*members.begin()));
+  }
+
+  // Who made what `ref` looks at, perhaps spread over the elements of a row.
+  std::optional<TaskId> maker_of(const TensorRef& ref) const {
+    const auto writers = uses_.writers(ref.buffer);
+    if (writers.size() != 1 || program_.task(writers[0]).results.empty()) return {};
+    const auto* made = std::get_if<TensorRef>(&program_.task(writers[0]).results[0]);
+    if (!made || !(ref == *made || shape_before_spreading(*made, ref))) return {};
+    return uses_.maker(*made);
   }
 
   // The task with all that can be done in the same kernel.
@@ -89,7 +123,7 @@ class Fuse {
     const auto kernel = kernel_of(members);
     if (!kernel) return {};
     for (const TensorRef& ref : kernel->inputs) {
-      const auto maker = uses_.maker(ref);
+      const auto maker = maker_of(ref);
       if (!maker || !may_join(members, *maker) || uses_.is_weight(ref)) continue;  // those are made once
       Members more = members;
       more.insert(*maker);
@@ -97,7 +131,7 @@ class Fuse {
       // begun later.
       std::size_t others = 0;
       for (const TensorRef& other : kernel->inputs) {
-        if (!(other == ref)) others = std::max(others, depth_of(other));
+        if (other.buffer != ref.buffer) others = std::max(others, depth_of(other));
       }
       const bool waits = others > depth_[maker->index()] - (is_seen_outside(ref, more) ? 1 : 0);
       if (!waits && kernel_of(more)) return maker;
@@ -110,9 +144,11 @@ class Fuse {
     const auto kernel = kernel_of(members);
     const TaskId last = *members.rbegin();
     if (!kernel) return {};
-    for (const TaskId reader : uses_.readers(first_result(program_.task(last)).buffer)) {
+    const BufferId made = first_result(program_.task(last)).buffer;
+    const bool has_one_reader = uses_.readers(made).size() == 1;
+    for (const TaskId reader : uses_.readers(made)) {
       const bool is_cast = is_call_of(program_.task(reader), "aten::_to_copy");
-      if ((!is_cast && uses_.only_reader(last) != reader) || !may_join(members, reader)) continue;
+      if ((!is_cast && !has_one_reader) || !may_join(members, reader)) continue;
       Members more = members;
       more.insert(reader);
       const auto larger = kernel_of(more);
@@ -143,48 +179,63 @@ class Fuse {
   std::optional<Kernel> kernel_of(const Members& members) const {
     Kernel kernel{.expression = {}, .inputs = {}, .results = {}, .at = *members.begin()};
     auto& [inputs, steps, results] = kernel.expression;
-    std::vector<TensorRef> made;
+    std::vector<Made> made;
     for (const TaskId member : members) {
-      Step step = step_of(program_, program_.task(member), [&](const TensorRef& ref) {
-        const auto found = std::find(made.begin(), made.end(), ref);
-        return found == made.end() ? input_of(kernel.inputs, ref)
-                                   : kernels::step(static_cast<std::size_t>(found - made.begin()));
+      Step whole = step_of(program_, program_.task(member), [&](const TensorRef& ref) {
+        for (const Made& known : made) {
+          if (const auto value = seen_as(known, ref, steps)) return *value;
+        }
+        return input_of(kernel.inputs, ref);
       });
-      if (!kernels::is_over_rows(step) && !kernels::has_kernel(step)) return {};
-      made.push_back(first_result(program_.task(member)));
-      if (is_seen_outside(made.back(), members)) {
-        results.push_back(kernels::step(steps.size()));
-        kernel.results.push_back(made.back());
-      }
-      steps.push_back(std::move(step));
+      for (Step& step : kernels::apart(std::move(whole), steps.size())) steps.push_back(std::move(step));
+      const std::size_t last = steps.size() - 1;
+      const TensorRef& ref = made.emplace_back(first_result(program_.task(member)), last).ref;
+      if (!is_seen_outside(ref, members)) continue;
+      results.push_back(kernels::step(last));
+      kernel.results.push_back(ref);
     }
     inputs = kernel.inputs.size();
     const bool fits = !results.empty() && inputs <= kMostInputs && steps.size() <= kMostSteps;
     if (!fits || !find_place(kernel, members)) return {};
+    const auto can_do = [](const Step& step) {
+      return kernels::is_over_rows(step) || kernels::is_view(step) || kernels::has_kernel(step);
+    };
+    if (!std::ranges::all_of(steps, can_do)) return {};
     std::vector<at::Tensor> tensors;
     for (const TensorRef& ref : kernel.inputs) tensors.push_back(without_memory(ref));
     const auto shapes = kernels::evaluate_steps(kernel.expression, tensors);
-    return kernels::has_row_kernel(kernel.expression, tensors, shapes) ? std::optional(std::move(kernel))
-                                                                       : std::nullopt;
+    const bool are_as_recorded = std::ranges::all_of(
+        made, [&](const Made& one) { return shapes[one.step].sizes() == at::IntArrayRef(one.ref.sizes); });
+    if (!are_as_recorded || !kernels::has_row_kernel(kernel.expression, tensors, shapes)) return {};
+    return kernel;
   }
 
-  // The first member behind all that the kernel reads; false where somebody wants a result before that.
+  // What `ref` is inside the kernel, if it looks at what a member has made.
+  static std::optional<Value> seen_as(const Made& made, const TensorRef& ref, std::vector<Step>& steps) {
+    if (ref == made.ref) return kernels::step(made.step);
+    const auto shape = shape_before_spreading(made.ref, ref);
+    if (!shape) return {};
+    if (*shape == made.ref.sizes) return kernels::step(made.step);
+    steps.push_back({"view", {kernels::step(made.step), c10::IValue(at::IntArrayRef(*shape))}});
+    return kernels::step(steps.size() - 1);
+  }
+
+  // The last member before all that look at the results; false where something that the kernel reads is not
+  // there by then.
   bool find_place(Kernel& kernel, const Members& members) const {
-    const auto is_ready = [&](TaskId at) {
-      return std::all_of(kernel.inputs.begin(), kernel.inputs.end(), [&](const TensorRef& ref) {
-        const auto writers = uses_.writers(ref.buffer);
-        return std::all_of(writers.begin(), writers.end(), [&](TaskId writer) {
-          return !members.contains(writer) && place_[writer.index()] < at;
+    const auto is_in_time = [&](TaskId at) {
+      return std::ranges::all_of(kernel.results, [&](const TensorRef& ref) {
+        return std::ranges::all_of(uses_.readers(ref.buffer), [&](TaskId reader) {
+          return members.contains(reader) || at < place_[reader.index()];
         });
       });
     };
-    const auto first = std::find_if(members.begin(), members.end(), is_ready);
-    if (first == members.end()) return false;
-    kernel.at = *first;
-    return std::all_of(kernel.results.begin(), kernel.results.end(), [&](const TensorRef& ref) {
-      const auto readers = uses_.readers(ref.buffer);
-      return std::all_of(readers.begin(), readers.end(), [&](TaskId reader) {
-        return members.contains(reader) || kernel.at < place_[reader.index()];
+    const auto last = std::find_if(members.rbegin(), members.rend(), is_in_time);
+    if (last == members.rend()) return false;
+    kernel.at = *last;
+    return std::ranges::all_of(kernel.inputs, [&](const TensorRef& ref) {
+      return std::ranges::all_of(uses_.writers(ref.buffer), [&](TaskId writer) {
+        return !members.contains(writer) && place_[writer.index()] < kernel.at;
       });
     });
   }
@@ -235,7 +286,9 @@ Rewritten apply(Program program, const RewriteContext& context) { return Fuse(pr
 
 const Rewrite kFuseRows{
     .name = "fuse_rows",
-    .summary = "layer norms and softmaxes become one kernel with the pointwise work around them",
+    .summary =
+        "layer norms, softmaxes and reductions of rows become one kernel with the pointwise work around "
+        "them",
     .on_cpu = false,
     .apply = apply};
 
