@@ -94,7 +94,8 @@ KernelSource rows(at::ScalarType type, std::int64_t columns, const std::string& 
 // All of them, then rows that are made with their numbers, and of those one number for everything.
 KernelSource row_reductions(at::ScalarType type, std::int64_t columns) {
   const Expression expression = parse_expression(
-      "%0 = sum.dim_IntList(x0, [1], true, none); %1 = mean.dim(x0, [1], true, none); %2 = amax(x0, [1], true); "
+      "%0 = sum.dim_IntList(x0, [1], true, none); %1 = mean.dim(x0, [1], true, none); %2 = amax(x0, [1], "
+      "true); "
       "%3 = amin(x0, [1], true); %4 = linalg_vector_norm(x0, 2, [1], true, none); "
       "%5 = linalg_vector_norm(x0, 1, [1], true, none); %6 = linalg_vector_norm(x0, inf, [1], true, none); "
       "%7 = mul.Tensor(%0, %1); %8 = sub.Tensor(%2, %3, 1); %9 = addcmul(%7, %8, %4, 1); "
@@ -166,8 +167,7 @@ std::vector<KernelSource> every_kind(at::ScalarType type) {
               rows(type, 8192, "native_layer_norm(%0, [8192], x1, x1, 1e-05)"),
               rows(type, 1000, "_fused_rms_norm(%0, [1000], x1, none)"),
               rows(type, 4096, "_log_softmax(%0, 1, false)"), row_reductions(type, 33),
-              row_reductions(type, 8192), matrix(type, false),
-              matrix(type, true), matrix_group(type)});
+              row_reductions(type, 8192), matrix(type, false), matrix(type, true), matrix_group(type)});
   return all;
 }
 
