@@ -34,7 +34,7 @@ bool RowPlan::find_shape(const Expression& expression, at::TensorList inputs, at
 std::optional<RowPlan::Form> RowPlan::form_of(at::IntArrayRef sizes) const {
   if (sizes == shape_) return Form::kRows;
   if (sizes == shape_of_rows()) return Form::kDropped;
-  at::DimVector kept(shape_);
+  std::vector<std::int64_t> kept(shape_.begin(), shape_.end());
   std::fill_n(kept.rbegin(), along_, 1);
   return sizes == kept ? std::optional(Form::kKept) : std::nullopt;
 }

@@ -1,6 +1,5 @@
 #include "nimble/kernels/row_steps.h"
 
-#include <ATen/core/Reduction.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -145,16 +144,6 @@ Affine affine_of(const Step& step) {
   if (step.function == "native_layer_norm") return {value_at(2), value_at(3)};
   if (step.function == "_fused_rms_norm") return {value_at(2), {}};
   return {};
-}
-
-std::vector<Step> apart(Step step, std::size_t n) {
-  constexpr std::size_t kReduction = 2;
-  if (step.function != "mse_loss") return {std::move(step)};
-  const auto reduction = std::get<c10::IValue>(step.arguments.at(kReduction)).toInt();
-  if (reduction == at::Reduction::None) return {std::move(step)};
-  step.arguments[kReduction] = c10::IValue(static_cast<std::int64_t>(at::Reduction::None));
-  const char* function = reduction == at::Reduction::Mean ? "mean" : "sum";
-  return {std::move(step), Step{function, {kernels::step(n), c10::IValue()}}};
 }
 
 }  // namespace nimble::kernels

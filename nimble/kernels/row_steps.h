@@ -31,8 +31,4 @@ struct Affine {
 };
 Affine affine_of(const Step& step);
 
-// A loss of the whole tensor as two steps, what it is for each element and their sum or mean; of other calls
-// the call itself. The first of them will be the n-th step of its expression.
-std::vector<Step> apart(Step step, std::size_t n);
-
 }  // namespace nimble::kernels

@@ -24,6 +24,7 @@
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/cuda/sites.h"
 #include "nimble/torch/rewrites/cuda/spreading.h"
+#include "nimble/torch/rewrites/cuda/task_expression.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
 #include "nimble/torch/rewrites/pointwise_tasks.h"
@@ -41,15 +42,9 @@ using Members = std::set<TaskId>;  // in an order in which they can run
 
 // One kernel for some tasks.
 struct Kernel {
-  Expression expression;
-  std::vector<TensorRef> inputs, results;
+  TaskExpression work;
+  std::vector<TensorRef> results;
   TaskId at;  // the member in whose place it runs
-};
-
-// A tensor that a member makes, and the step that does it.
-struct Made {
-  TensorRef ref;
-  std::size_t step;
 };
 
 class Fuse {
@@ -76,13 +71,10 @@ class Fuse {
   // Nobody looks at the mean and the deviation of a layer norm.
   bool is_over_rows(const Task& task) const {
     if (!can_be_step(program_, uses_, task)) return false;
-    std::vector<TensorRef> inputs;
-    const auto value_of = [&](const TensorRef& ref) { return input_of(inputs, ref); };
-    if (!std::ranges::any_of(kernels::apart(step_of(program_, task, value_of), 0), kernels::is_over_rows))
-      return false;
+    if (!std::ranges::any_of(steps_of(program_, task).steps, kernels::is_over_rows)) return false;
     return std::all_of(task.results.begin() + 1, task.results.end(), [&](const Operand& other) {
-      const auto* ref = std::get_if<TensorRef>(&other);
-      return ref && uses_.readers(ref->buffer).empty() && uses_.is_private(ref->buffer);
+      const auto* ref = std::get_if<TensorRef>(&other);  // none where nobody asked for it
+      return !ref || (uses_.readers(ref->buffer).empty() && uses_.is_private(ref->buffer));
     });
   }
 
@@ -90,8 +82,9 @@ class Fuse {
   bool is_worth_it(const Members& members) const {
     const auto kernel = kernel_of(members);
     if (!kernel) return false;
-    const auto& steps = kernel->expression.steps;
-    return steps.size() > 1 || (context_.chooses() && !kernels::gives_numbers(steps[0]));
+    const auto& steps = kernel->work.expression.steps;
+    const bool is_bare = steps.size() == 1 && kernels::gives_numbers(steps[0]);
+    return members.size() > 1 || (context_.chooses() && !is_bare);
   }
 
   bool may_join(const Members& members, TaskId id) const {
@@ -106,8 +99,7 @@ class Fuse {
     const auto writers = uses_.writers(ref.buffer);
     if (writers.size() != 1 || program_.task(writers[0]).results.empty()) return {};
     const auto* made = std::get_if<TensorRef>(&program_.task(writers[0]).results[0]);
-    if (!made || !(ref == *made || shape_before_spreading(*made, ref))) return {};
-    return uses_.maker(*made);
+    return made && shape_before_spreading(*made, ref) ? uses_.maker(*made) : std::nullopt;
   }
 
   // The task with all that can be done in the same kernel.
@@ -122,7 +114,7 @@ class Fuse {
   std::optional<TaskId> next_feeder(const Members& members) const {
     const auto kernel = kernel_of(members);
     if (!kernel) return {};
-    for (const TensorRef& ref : kernel->inputs) {
+    for (const TensorRef& ref : kernel->work.inputs) {
       const auto maker = maker_of(ref);
       if (!maker || !may_join(members, *maker) || uses_.is_weight(ref)) continue;  // those are made once
       Members more = members;
@@ -130,7 +122,7 @@ class Fuse {
       // Nothing else that the kernel waits for comes later; if others want the value too, it is not even
       // begun later.
       std::size_t others = 0;
-      for (const TensorRef& other : kernel->inputs) {
+      for (const TensorRef& other : kernel->work.inputs) {
         if (other.buffer != ref.buffer) others = std::max(others, depth_of(other));
       }
       const bool waits = others > depth_[maker->index()] - (is_seen_outside(ref, more) ? 1 : 0);
@@ -164,7 +156,7 @@ class Fuse {
   }
   std::size_t begins_behind(const Kernel& kernel) const {
     std::size_t depth = 0;
-    for (const TensorRef& ref : kernel.inputs) depth = std::max(depth, depth_of(ref));
+    for (const TensorRef& ref : kernel.work.inputs) depth = std::max(depth, depth_of(ref));
     return depth;
   }
 
@@ -177,47 +169,33 @@ class Fuse {
 
   // None where one kernel cannot do all this.
   std::optional<Kernel> kernel_of(const Members& members) const {
-    Kernel kernel{.expression = {}, .inputs = {}, .results = {}, .at = *members.begin()};
-    auto& [inputs, steps, results] = kernel.expression;
-    std::vector<Made> made;
+    Kernel kernel{.work = {}, .results = {}, .at = *members.begin()};
     for (const TaskId member : members) {
-      Step whole = step_of(program_, program_.task(member), [&](const TensorRef& ref) {
-        for (const Made& known : made) {
-          if (const auto value = seen_as(known, ref, steps)) return *value;
-        }
-        return input_of(kernel.inputs, ref);
-      });
-      for (Step& step : kernels::apart(std::move(whole), steps.size())) steps.push_back(std::move(step));
-      const std::size_t last = steps.size() - 1;
-      const TensorRef& ref = made.emplace_back(first_result(program_.task(member)), last).ref;
+      const TensorRef& ref = first_result(program_.task(member));
+      const Value made = kernel.work.add(program_, program_.task(member));
       if (!is_seen_outside(ref, members)) continue;
-      results.push_back(kernels::step(last));
+      kernel.work.expression.results.push_back(made);
       kernel.results.push_back(ref);
     }
-    inputs = kernel.inputs.size();
-    const bool fits = !results.empty() && inputs <= kMostInputs && steps.size() <= kMostSteps;
-    if (!fits || !find_place(kernel, members)) return {};
-    const auto can_do = [](const Step& step) {
-      return kernels::is_over_rows(step) || kernels::is_view(step) || kernels::has_kernel(step);
-    };
-    if (!std::ranges::all_of(steps, can_do)) return {};
+    const Expression& expression = kernel.work.expression;
+    const bool fits =
+        !kernel.results.empty() && expression.inputs <= kMostInputs && expression.steps.size() <= kMostSteps;
+    if (!fits || !find_place(kernel, members) || !std::ranges::all_of(expression.steps, can_be_done))
+      return {};
     std::vector<at::Tensor> tensors;
-    for (const TensorRef& ref : kernel.inputs) tensors.push_back(without_memory(ref));
-    const auto shapes = kernels::evaluate_steps(kernel.expression, tensors);
-    const bool are_as_recorded = std::ranges::all_of(
-        made, [&](const Made& one) { return shapes[one.step].sizes() == at::IntArrayRef(one.ref.sizes); });
-    if (!are_as_recorded || !kernels::has_row_kernel(kernel.expression, tensors, shapes)) return {};
+    for (const TensorRef& ref : kernel.work.inputs) tensors.push_back(without_memory(ref));
+    const auto shapes = kernels::evaluate_steps(expression, tensors);
+    const bool are_as_recorded = std::ranges::all_of(kernel.work.made, [&](const Made& made) {
+      const at::Tensor& shape = shapes[made.step];
+      return shape.sizes() == at::IntArrayRef(made.ref.sizes) && shape.scalar_type() == made.ref.dtype &&
+             // Elsewhere the layout of what follows may change with it.
+             (!context_.trains || shape.strides() == at::IntArrayRef(made.ref.strides));
+    });
+    if (!are_as_recorded || !kernels::has_row_kernel(expression, tensors, shapes)) return {};
     return kernel;
   }
-
-  // What `ref` is inside the kernel, if it looks at what a member has made.
-  static std::optional<Value> seen_as(const Made& made, const TensorRef& ref, std::vector<Step>& steps) {
-    if (ref == made.ref) return kernels::step(made.step);
-    const auto shape = shape_before_spreading(made.ref, ref);
-    if (!shape) return {};
-    if (*shape == made.ref.sizes) return kernels::step(made.step);
-    steps.push_back({"view", {kernels::step(made.step), c10::IValue(at::IntArrayRef(*shape))}});
-    return kernels::step(steps.size() - 1);
+  static bool can_be_done(const Step& step) {
+    return kernels::is_over_rows(step) || kernels::is_view(step) || kernels::has_kernel(step);
   }
 
   // The last member before all that look at the results; false where something that the kernel reads is not
@@ -233,7 +211,7 @@ class Fuse {
     const auto last = std::find_if(members.rbegin(), members.rend(), is_in_time);
     if (last == members.rend()) return false;
     kernel.at = *last;
-    return std::ranges::all_of(kernel.inputs, [&](const TensorRef& ref) {
+    return std::ranges::all_of(kernel.work.inputs, [&](const TensorRef& ref) {
       return std::ranges::all_of(uses_.writers(ref.buffer), [&](TaskId writer) {
         return !members.contains(writer) && place_[writer.index()] < kernel.at;
       });
@@ -245,13 +223,13 @@ class Fuse {
     const auto kernel = kernel_of(members);
     if (!kernel) return;
     TensorRefList inputs, results;
-    for (const TensorRef& ref : kernel->inputs) inputs.refs.emplace_back(ref);
+    for (const TensorRef& ref : kernel->work.inputs) inputs.refs.emplace_back(ref);
     for (const TensorRef& ref : kernel->results) results.refs.emplace_back(ref);
     constexpr std::int64_t kDivisions = 2;
     std::vector<std::vector<Operand>> arguments;
     std::vector<std::vector<Task>> candidates;
     for (std::int64_t n = 0; n < (context_.chooses() ? kDivisions : 1); ++n) {
-      arguments.push_back({inputs, c10::IValue(to_string(kernel->expression)), c10::IValue(n)});
+      arguments.push_back({inputs, c10::IValue(to_string(kernel->work.expression)), c10::IValue(n)});
       candidates.push_back({edit.make_task(kernel->at, op, arguments.back(), {results})});
     }
     std::string names;
@@ -280,7 +258,11 @@ class Fuse {
   std::vector<TaskId> place_;  // by task: where its work is done
 };
 
-Rewritten apply(Program program, const RewriteContext& context) { return Fuse(program, context).run(); }
+Rewritten apply(Program program, const RewriteContext& context) {
+  // Sums are rounded in another order than eager's.
+  if (context.trains && !context.tolerant) return {.program = std::move(program)};
+  return Fuse(program, context).run();
+}
 
 }  // namespace
 
@@ -290,6 +272,7 @@ const Rewrite kFuseRows{
         "layer norms, softmaxes and reductions of rows become one kernel with the pointwise work around "
         "them",
     .on_cpu = false,
+    .for_training = true,
     .apply = apply};
 
 }  // namespace nimble

@@ -8,6 +8,7 @@ std::optional<at::DimVector> shape_before_spreading(const TensorRef& made, Tenso
   const bool is_same = look.buffer == made.buffer && look.offset == made.offset && look.dtype == made.dtype &&
                        look.conjugate == made.conjugate && look.negative == made.negative;
   if (!is_same) return {};
+  if (look.sizes == made.sizes && look.strides == made.strides) return made.sizes;
   for (std::size_t d = 0; d < look.sizes.size(); ++d) {
     if (look.strides[d] == 0) look.sizes[d] = 1;
   }
