@@ -63,7 +63,7 @@ c10::OperatorHandle operator_of(const Step& step) {
   return *found;
 }
 
-bool is_view(const Step& step) { return step.function == "view"; }
+bool is_view(const Step& step) { return step.function == "reshape"; }
 
 std::vector<at::Tensor> evaluate_steps(const Expression& expression, at::TensorList inputs) {
   if (inputs.size() != expression.inputs)

@@ -139,7 +139,7 @@ TEST(RowReductionsTest, LaterPassesFindWhatEarlierOnesComputed) {
 
 TEST(RowReductionsTest, NumbersWithoutTheirDimensionGetItBack) {
   expect_as_near_as_aten(
-      "%0 = mean.dim(x0, [-1], false, none); %1 = view(%0, [2, 5, 1]); %2 = sub.Tensor(x0, %1, 1); "
+      "%0 = mean.dim(x0, [-1], false, none); %1 = reshape(%0, [2, 5, 1]); %2 = sub.Tensor(x0, %1, 1); "
       "return %2, %0",
       {random({2, 5, 40})});
 }

@@ -55,7 +55,8 @@ Value TaskExpression::value_of(const TensorRef& ref) {
     const auto shape = shape_before_spreading(known.ref, ref);
     if (!shape) continue;
     if (*shape == known.ref.sizes) return kernels::step(known.step);
-    expression.steps.push_back({"view", {kernels::step(known.step), c10::IValue(at::IntArrayRef(*shape))}});
+    expression.steps.push_back(
+        {"reshape", {kernels::step(known.step), c10::IValue(at::IntArrayRef(*shape))}});
     return kernels::step(expression.steps.size() - 1);
   }
   return input_of(inputs, ref);
