@@ -1,5 +1,6 @@
 #include "nimble/kernels/element_source.h"
 
+#include <ATen/core/Reduction.h>
 #include <ATen/ops/result_type.h>
 
 #include <algorithm>
@@ -50,6 +51,8 @@ const std::unordered_map<std::string_view, Emission>& emissions() {
       {"clamp", {"clamp", {0, 1, 2}}},
       {"clamp_min", {"clamp_min", {0, 1}}},
       {"clamp_max", {"clamp_max", {0, 1}}},
+      {"clamp_min.Tensor", {"larger", {0, 1}}},
+      {"clamp_max.Tensor", {"smaller", {0, 1}}},
       {"gelu", {"gelu", {0}}},
       {"add.Tensor", {"add", {0, 1, 2}}},
       {"add.Scalar", {"add", {0, 1, 2}}},
@@ -66,6 +69,7 @@ const std::unordered_map<std::string_view, Emission>& emissions() {
       {"pow.Tensor_Tensor", {"pow", {0, 1}, kMemory}},
       {"addcmul", {"addcmul", {0, 1, 2, 3}}},
       {"addcdiv", {"addcdiv", {0, 1, 2, 3}}},
+      {"mse_loss", {"squared_difference", {0, 1}, kMemory}},
       {"eq.Tensor", {"eq", {0, 1}, kOperands}},
       {"eq.Scalar", {"eq", {0, 1}, kOperands}},
       {"ne.Tensor", {"ne", {0, 1}, kOperands}},
@@ -79,6 +83,7 @@ const std::unordered_map<std::string_view, Emission>& emissions() {
       {"ge.Tensor", {"ge", {0, 1}, kOperands}},
       {"ge.Scalar", {"ge", {0, 1}, kOperands}},
       {"_to_copy", {"identity", {0}}},
+      {"clone", {"identity", {0}}},
       {"where.self", {"where", {0, 1, 2}}},
       {"masked_fill.Scalar", {"masked_fill", {0, 1, 2}}},
       {"threshold_backward", {"threshold_backward", {0, 1, 2}, kMemory}},
@@ -156,15 +161,24 @@ std::string literal(const c10::IValue& constant, std::string_view arithmetic) {
 
 namespace {
 
+bool keeps_layout(const Argument& format) {
+  const auto& given = std::get<c10::IValue>(format);
+  return given.isNone() || given.toMemoryFormat() == c10::MemoryFormat::Preserve;
+}
+
 // A change to a floating type and of nothing else: not of the device, not of the layout.
 bool is_cast(const Step& to_copy) {
   const auto constant = [&](std::size_t argument) {
     return std::get<c10::IValue>(to_copy.arguments.at(argument));
   };
-  const c10::IValue type = constant(1), layout = constant(6);
+  const c10::IValue type = constant(1);
   return type.isInt() && c10::isFloatingType(type.toScalarType()) && constant(2).isNone() &&
-         constant(3).isNone() && constant(4).isNone() &&
-         (layout.isNone() || layout.toMemoryFormat() == c10::MemoryFormat::Preserve);
+         constant(3).isNone() && constant(4).isNone() && keeps_layout(to_copy.arguments.at(6));
+}
+
+// A loss that is not yet summed.
+bool is_of_each_element(const Step& loss) {
+  return std::get<c10::IValue>(loss.arguments.at(2)).toInt() == at::Reduction::None;
 }
 
 }  // namespace
@@ -172,6 +186,8 @@ bool is_cast(const Step& to_copy) {
 bool has_kernel(const Step& step) {
   if (!emissions().contains(step.function)) return false;
   if (step.function == "_to_copy" && !is_cast(step)) return false;
+  if (step.function == "clone" && !keeps_layout(step.arguments.at(1))) return false;
+  if (step.function == "mse_loss" && !is_of_each_element(step)) return false;
   const auto used = emission_of(step).arguments;
   return std::all_of(used.begin(), used.end(), [&](std::size_t i) {
     return std::holds_alternative<Value>(step.arguments.at(i)) || is_number(step.arguments[i]);

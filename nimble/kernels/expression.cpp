@@ -5,6 +5,7 @@
 #include <ATen/core/stack.h>
 
 #include "nimble/core/error.h"
+#include "nimble/kernels/row_steps.h"
 
 namespace nimble::kernels {
 namespace {
@@ -29,12 +30,6 @@ at::Tensor run_without_data(const c10::OperatorHandle& op, torch::jit::Stack sta
   return config.build().output();
 }
 
-// The same for a layer norm or a softmax, whose results are contiguous.
-at::Tensor run_over_rows_without_data(const Step& step, const at::Tensor& x) {
-  const bool widens = step.function == "_softmax" && std::get<c10::IValue>(step.arguments.at(2)).toBool();
-  return at::empty(x.sizes(), x.options().dtype(widens ? at::kFloat : x.scalar_type()));
-}
-
 at::Tensor run(const Step& step, at::TensorList inputs, const std::vector<at::Tensor>& made) {
   torch::jit::Stack stack;
   for (const Argument& argument : step.arguments) {
@@ -49,8 +44,8 @@ at::Tensor run(const Step& step, at::TensorList inputs, const std::vector<at::Te
     throw InvalidInput("[nimble::Expression] " + step.function + " takes " +
                        std::to_string(op.schema().arguments().size()) + " arguments, not " +
                        std::to_string(stack.size()));
-  if (stack.at(0).toTensor().is_meta()) {
-    return is_over_rows(step) ? run_over_rows_without_data(step, stack.at(0).toTensor())
+  if (stack.at(0).toTensor().is_meta() && !is_view(step)) {
+    return is_over_rows(step) ? made_over_rows(step, stack.at(0).toTensor())
                               : run_without_data(op, std::move(stack));
   }
   op.callBoxed(&stack);
@@ -68,10 +63,7 @@ c10::OperatorHandle operator_of(const Step& step) {
   return *found;
 }
 
-bool is_over_rows(const Step& step) {
-  return step.function == "native_layer_norm" || step.function == "_softmax" ||
-         step.function == "_safe_softmax";
-}
+bool is_view(const Step& step) { return step.function == "reshape"; }
 
 std::vector<at::Tensor> evaluate_steps(const Expression& expression, at::TensorList inputs) {
   if (inputs.size() != expression.inputs)

@@ -43,8 +43,8 @@ struct Expression {
 // The operator that a step calls; throws InvalidInput where ATen has none of this name.
 c10::OperatorHandle operator_of(const Step& step);
 
-// Whether a call looks at whole rows for each element: a layer norm or a softmax.
-bool is_over_rows(const Step& step);
+// Whether a call only looks at what it is given in another shape.
+bool is_view(const Step& step);
 
 // "%0 = add.Tensor(x0, x1, 1); %1 = relu(%0); return %1". Reading it gives the same expression again; throws
 // InvalidInput, naming the place, where it is none.

@@ -2,95 +2,50 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 
 #include "nimble/core/error.h"
 #include "nimble/kernels/device_sources.h"
 #include "nimble/kernels/element_source.h"
 #include "nimble/kernels/image_layout.h"
 #include "nimble/kernels/iteration.h"
+#include "nimble/kernels/row_division.h"
+#include "nimble/kernels/row_plan.h"
+#include "nimble/kernels/row_steps.h"
 
 namespace nimble::kernels {
 namespace {
 
-constexpr std::int64_t kLongestRow = 8192, kWarp = 32;
+constexpr std::int64_t kLongestRow = 8192;  // as many elements as registers can hold
 
 bool is_float_of_ours(c10::ScalarType type) {
   return type == c10::kFloat || type == c10::kHalf || type == c10::kBFloat16;
 }
 
-const Value& value_of(const Argument& argument) { return std::get<Value>(argument); }
-const c10::IValue& constant_of(const Argument& argument) { return std::get<c10::IValue>(argument); }
+const Value& x_of(const Step& step) { return std::get<Value>(step.arguments[0]); }
 
-// The one step that is over rows.
-std::optional<std::size_t> row_step(const Expression& expression) {
-  std::optional<std::size_t> found;
-  for (std::size_t s = 0; s < expression.steps.size(); ++s) {
-    if (!is_over_rows(expression.steps[s])) continue;
-    if (found) return {};
-    found = s;
-  }
-  return found;
-}
-
-// How many of the last dimensions of `x` make a row; none where the step is over something else.
-std::size_t row_dimensions(const Step& step, const at::Tensor& x) {
-  if (step.function == "native_layer_norm") return constant_of(step.arguments[1]).toIntList().size();
-  const auto dimension = constant_of(step.arguments[1]).toInt();
-  return dimension == -1 || dimension == x.dim() - 1 ? 1 : 0;
-}
-
-std::vector<at::Tensor> joined(at::TensorList inputs, at::TensorList results) {
-  std::vector<at::Tensor> all(inputs.begin(), inputs.end());
-  all.insert(all.end(), results.begin(), results.end());
-  return all;
-}
-
-// How threads share the work.
-struct Division {
-  std::int64_t row_threads, block_rows, items, width;
-
-  Division(const Iteration& iteration, std::int64_t rows, std::int64_t columns, std::int64_t inputs,
-           std::int64_t candidate) {
-    constexpr std::int64_t kMostThreads = 512, kMostElements = 16, kMostLoaded = 96, kManyRows = 132 * 4;
-    width = iteration.vector(kMostElements);
-    while (width > 1 && columns / width < kWarp) width /= 2;
-    // Few rows are spread over many threads; of many, each thread holds as much as its registers allow.
-    const bool spreads = (rows < kManyRows) == (candidate == 0);
-    std::int64_t elements = spreads ? width : kMostElements;
-    while (elements > width && elements * inputs > kMostLoaded) elements /= 2;
-    const auto warps = (columns + elements * kWarp - 1) / (elements * kWarp);
-    row_threads = std::min(warps * kWarp, kMostThreads);
-    items = (columns / width + row_threads - 1) / row_threads;
-    block_rows = row_threads == kWarp && rows >= kManyRows ? 4 : 1;
-  }
-};
-
-// The text of one kernel. Inside it, `v` is what was loaded, `row` what the step over rows looks at, `k` what
-// steps before it made and is needed again behind it, `r` what is to be stored.
+// The text of one kernel. Inside it, `v` is what was loaded, `a` a value of an input, `t` one that a step
+// made, `row` what a step over rows looks at, `over` what it finds there, `k` what one pass over the elements
+// computes and a later one needs again, `r` what is to be stored.
 class Emitter {
  public:
   Emitter(const Expression& expression, at::TensorList inputs, at::TensorList steps, at::TensorList results,
-          std::int64_t candidate)
+          const RowPlan& plan, std::int64_t candidate)
       : expression_(expression),
+        plan_(plan),
         inputs_(inputs),
         results_(results),
-        over_rows_(*row_step(expression)),
         element_(expression, inputs, steps),
-        x_(element_.tensor(x())),
-        row_dimensions_(row_dimensions(expression.steps[over_rows_], x_)),
-        columns_(c10::multiply_integers(x_.sizes().slice(x_.dim() - row_dimensions_))),
-        rows_(x_.numel() / columns_),
-        iteration_(dimensions(joined(inputs, results)), joined(inputs, results)),
-        division_(iteration_, rows_, columns_, static_cast<std::int64_t>(inputs.size()), candidate),
-        before_(steps_before()) {}
+        operands_(aligned(inputs, results)),
+        iteration_(dimensions(), operands_),
+        division_(iteration_, plan.rows(), plan.columns(), numbers_held(), candidate) {}
 
   // Whether the elements of each row are neighbours, or one number for all of them.
   bool lies_in_rows() const {
-    const auto row = dimensions_of(row_shape(), joined(inputs_, results_));
+    const auto row = dimensions_of(plan_.shape_of_row(), operands_);
     if (row.size() != 1) return false;
-    for (std::size_t i = 0; i < row[0].strides.size(); ++i) {
-      const bool may_be_broadcast = i < inputs_.size() || columns_ == 1;
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+      const bool may_be_broadcast =
+          i < inputs_.size() || plan_.columns() == 1 || plan_.makes_numbers(result_step(i - inputs_.size()));
       if (row[0].strides[i] != 1 && !(may_be_broadcast && row[0].strides[i] == 0)) return false;
     }
     return true;
@@ -98,15 +53,18 @@ class Emitter {
 
   KernelSource emit() const {
     const auto threads = division_.row_threads * division_.block_rows;
-    const std::string constants = index_type({columns_}) + constant("columns", columns_) +
+    const std::string constants = index_type({plan_.columns()}) + constant("columns", plan_.columns()) +
                                   constant("row_threads", division_.row_threads) +
                                   constant("items", division_.items) + constant("width", division_.width);
+    std::string body = iteration_.waiting() + indices() + loads();
+    for (std::size_t pass = 0; pass <= plan_.last_pass(); ++pass) {
+      body += numbers(pass) + elements(pass) + looks_at_rows(pass);
+    }
     const std::string kernel = std::string(device::rows) + "extern \"C\" __global__ void __launch_bounds__(" +
                                number(threads) + ") " + KernelSource::kName + "(" +
-                               iteration_.parameters(inputs_.size()) + ") {\n" + iteration_.waiting() +
-                               indices() + loads() + before() + reduction() + behind() + "}\n";
+                               iteration_.parameters(inputs_.size()) + ") {\n" + body + "}\n";
     return {with_prelude(constants, kernel),
-            static_cast<unsigned>((rows_ + division_.block_rows - 1) / division_.block_rows),
+            static_cast<unsigned>((plan_.rows() + division_.block_rows - 1) / division_.block_rows),
             static_cast<unsigned>(threads), false};
   }
 
@@ -114,63 +72,38 @@ class Emitter {
   static std::string number(std::int64_t value) { return std::to_string(value); }
   static std::string number(std::size_t value) { return std::to_string(value); }
 
-  const Step& step_over_rows() const { return expression_.steps[over_rows_]; }
-  const Value& x() const { return value_of(step_over_rows().arguments[0]); }
-  at::IntArrayRef row_shape() const { return x_.sizes().slice(x_.dim() - row_dimensions_); }
+  const Step& step(std::size_t s) const { return expression_.steps[s]; }
+  std::size_t result_step(std::size_t r) const { return expression_.results[r].index; }
+  std::string type_of(std::size_t s) const { return ElementSource::type(element_.tensor(kernels::step(s))); }
 
-  // Those that count rows, and the one along them.
-  std::vector<Dimension> dimensions(const std::vector<at::Tensor>& operands) const {
-    auto all = dimensions_of(x_.sizes().slice(0, x_.dim() - row_dimensions_), operands, row_dimensions_);
-    all.push_back(dimensions_of(row_shape(), operands).back());
+  std::vector<at::Tensor> aligned(at::TensorList inputs, at::TensorList results) const {
+    std::vector<at::Tensor> all;
+    for (std::size_t i = 0; i < inputs.size(); ++i) all.push_back(plan_.aligned_input(i, inputs[i]));
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      all.push_back(plan_.aligned_result(result_step(r), results[r]));
+    }
     return all;
   }
 
-  // By step: whether the one over rows needs what it makes.
-  std::vector<bool> steps_before() const {
-    std::vector<bool> before(expression_.steps.size(), false);
-    if (x().kind == Value::Kind::kStep) before[x().index] = true;
-    for (std::size_t s = over_rows_; s-- > 0;) {
-      if (!before[s]) continue;
-      for (const Argument& argument : expression_.steps[s].arguments) {
-        const auto* value = std::get_if<Value>(&argument);
-        if (value && value->kind == Value::Kind::kStep) before[value->index] = true;
-      }
-    }
-    return before;
+  // Those that count rows, and the one along them.
+  std::vector<Dimension> dimensions() const {
+    auto all = dimensions_of(plan_.shape_of_rows(), operands_, plan_.shape_of_row().size());
+    all.push_back(dimensions_of(plan_.shape_of_row(), operands_).back());
+    return all;
   }
 
-  // What is needed behind the step over rows: by steps there, by that step itself, as a result made there.
-  bool is_needed_behind(const Value& wanted) const {
-    const auto is_wanted = [&](const Argument& argument) {
-      const auto* value = std::get_if<Value>(&argument);
-      return value && *value == wanted;
-    };
-    for (std::size_t s = 0; s < expression_.steps.size(); ++s) {
-      if (before_[s]) continue;
-      const auto& arguments = expression_.steps[s].arguments;
-      const auto first = arguments.begin() + (s == over_rows_ ? 1 : 0);  // its row is at hand
-      if (std::any_of(first, arguments.end(), is_wanted)) return true;
-    }
-    return false;
-  }
-
-  bool is_needed_before(const Value& wanted) const {
-    if (x() == wanted) return true;
-    for (std::size_t s = 0; s < over_rows_; ++s) {
-      if (!before_[s]) continue;
-      for (const Argument& argument : expression_.steps[s].arguments) {
-        const auto* value = std::get_if<Value>(&argument);
-        if (value && *value == wanted) return true;
-      }
-    }
-    return false;
+  // The inputs, and beside them what every step over rows but one looks at.
+  std::int64_t numbers_held() const {
+    const auto looks = std::count_if(expression_.steps.begin(), expression_.steps.end(), is_over_rows);
+    return static_cast<std::int64_t>(inputs_.size()) + looks - 1;
   }
 
   std::string indices() const {
     const std::string index(iteration_.index_type());
     std::string text = "  " + index + " rest = static_cast<" + index + ">(blockIdx.x) * " +
                        number(division_.block_rows) + " + threadIdx.x / row_threads;\n";
-    if (rows_ % division_.block_rows != 0) text += "  if (rest >= " + number(rows_) + "LL) return;\n";
+    if (plan_.rows() % division_.block_rows != 0)
+      text += "  if (rest >= " + number(plan_.rows()) + "LL) return;\n";
     return text + iteration_.indices(iteration_.dimensions() - 1, 1);
   }
 
@@ -190,46 +123,67 @@ class Emitter {
   std::string loads() const {
     std::string once, each;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      const std::string v = "v" + number(i);
+      const std::string n = number(i);
       if (iteration_.is_broadcast(i)) {
-        once += "  const auto " + v + " = load<1>(" + iteration_.place(i) + ");\n";
+        once += "  const auto a" + n + " = widen(load<1>(" + iteration_.place(i) + ").at[0]);\n";
       } else {
-        once += "  Vector<" + ElementSource::type(inputs_[i]) + ", width> " + v + "[items];\n";
-        each += "    " + v + "[item] = load<width>(" + iteration_.place(i) + ");\n";
+        once += "  Vector<" + ElementSource::type(inputs_[i]) + ", width> v" + n + "[items];\n";
+        each += "    v" + n + "[item] = load<width>(" + iteration_.place(i) + ");\n";
       }
     }
-    return once + for_items(each);
+    return each.empty() ? once : once + for_items(each);
   }
 
-  std::string input_line(std::size_t i) const {
-    const std::string n = number(i);
-    return "      const auto a" + n + " = widen(v" + n +
-           (iteration_.is_broadcast(i) ? ".at[0]" : "[item].at[lane]") + ");\n";
+  // What is known of each row when a pass begins: what steps over rows have found, and what is made of that.
+  std::string numbers(std::size_t pass) const {
+    std::string text, stores;
+    for (std::size_t s = 0; s < expression_.steps.size(); ++s) {
+      if (plan_.makes_numbers(s) && plan_.pass(s) == pass) text += "  " + line(s);
+    }
+    for (std::size_t r = 0; r < results_.size(); ++r) {
+      if (!plan_.makes_numbers(result_step(r)) || plan_.pass(result_step(r)) != pass) continue;
+      const std::string type = ElementSource::type(results_[r]);
+      stores += "    *(" + iteration_.place(inputs_.size() + r) + ") = Narrow<" + type + ">::of(" +
+                ElementSource::name(expression_.results[r]) + ");\n";
+    }
+    // One thread of each row.
+    return stores.empty() ? text : text + "  if (threadIdx.x % row_threads == 0) {\n" + stores + "  }\n";
   }
 
-  std::string before() const {
-    std::string kept = "  float row[items][width];\n", body;
+  std::string elements(std::size_t pass) const {
+    std::string kept, taken, computed;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      if (is_needed_before(input(i))) body += input_line(i);
+      if (iteration_.is_broadcast(i) || !is_needed_in(pass, input(i))) continue;
+      const std::string n = number(i);
+      taken += "      const auto a" + n + " = widen(v" + n + "[item].at[lane]);\n";
     }
-    for (std::size_t s = 0; s < over_rows_; ++s) {
-      if (!before_[s]) continue;
-      body += "      " + element_.step(s);
-      if (!is_needed_behind(step(s))) continue;
+    for (std::size_t s = 0; s < expression_.steps.size(); ++s) {
       const std::string n = number(s);
-      kept +=
-          "  arithmetic_t<" + ElementSource::type(element_.tensor(step(s))) + "> k" + n + "[items][width];\n";
-      body += "      k" + n + "[item][lane] = t" + n + ";\n";
+      if (is_over_rows(step(s)) && plan_.pass(s) == pass + 1) {
+        kept += "  Row row" + n + ";\n";
+        // Some are given the type to compute in.
+        const std::string type = gives_numbers(step(s)) ? type_of(s) : "float";
+        computed += "      row" + n + "[item][lane] = as<" + type + ">(" +
+                    ElementSource::name(x_of(step(s))) + ");\n";
+      }
+      if (plan_.makes_numbers(s)) continue;
+      if (plan_.computed_in(s) == pass) {
+        computed += "      " + line(s);
+        if (!is_needed_after(pass, kernels::step(s))) continue;
+        kept += "  arithmetic_t<" + type_of(s) + "> k" + n + "[items][width];\n";
+        computed += "      k" + n + "[item][lane] = t" + n + ";\n";
+      } else if (plan_.computed_in(s) < pass && is_needed_in(pass, kernels::step(s))) {
+        taken += "      const auto t" + n + " = k" + n + "[item][lane];\n";
+      }
     }
-    body += "      row[item][lane] = " + ElementSource::name(x()) + ";\n";
-    return kept + for_items(with_stores(body, true));
+    return computed.empty() ? "" : kept + for_items(with_stores(pass, taken + computed));
   }
 
-  // The lines for one element, and where results of them go that are made before the step over rows, or not.
-  std::string with_stores(std::string body, bool is_before) const {
+  // The lines for one element, and where results among them go.
+  std::string with_stores(std::size_t pass, std::string body) const {
     std::string vectors, stores;
     for (std::size_t r = 0; r < results_.size(); ++r) {
-      if (before_[expression_.results[r].index] != is_before) continue;
+      if (plan_.makes_numbers(result_step(r)) || plan_.computed_in(result_step(r)) != pass) continue;
       const std::string n = number(r), type = ElementSource::type(results_[r]);
       vectors += "    Vector<" + type + ", width> r" + n + ";\n";
       body += "      r" + n + ".at[lane] = Narrow<" + type + ">::of(" +
@@ -239,96 +193,104 @@ class Emitter {
     return vectors + for_lanes(body) + stores;
   }
 
-  std::string reduction() const {
-    const std::string& function = step_over_rows().function;
-    if (function == "native_layer_norm") {
-      return "  const LayerNorm over(row, " + literal(constant_of(step_over_rows().arguments[4]), "float") +
-             ");\n";
-    }
-    return std::string("  const ") + (function == "_softmax" ? "Softmax" : "SafeSoftmax") + " over(row);\n";
-  }
-
-  // What the step over rows gives for one element, rounded as if it went to memory.
-  std::string line_over_rows() const {
-    const Step& step = step_over_rows();
-    std::string value = "over(row[item][lane])";
-    if (step.function == "native_layer_norm") {
-      const auto* weight = std::get_if<Value>(&step.arguments[2]);
-      const auto* bias = std::get_if<Value>(&step.arguments[3]);
-      if (weight && bias) {
-        value = "fn::multiply_add(" + value + ", " + ElementSource::name(*weight) + ", " +
-                ElementSource::name(*bias) + ")";
-      } else if (weight) {
-        value += " * " + ElementSource::name(*weight);
-      } else if (bias) {
-        value += " + " + ElementSource::name(*bias);
-      }
-    }
-    return "      const auto t" + number(over_rows_) + " = as<" +
-           ElementSource::type(element_.tensor(kernels::step(over_rows_))) + ">(" + value + ");\n";
-  }
-
-  std::string behind() const {
-    std::string body;
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      if (is_needed_behind(input(i))) body += input_line(i);
-    }
+  // Whether the elements of this pass are made of `wanted`.
+  bool is_needed_in(std::size_t pass, const Value& wanted) const {
+    const auto is_wanted = [&](const Argument& argument) {
+      const auto* value = std::get_if<Value>(&argument);
+      return value && *value == wanted;
+    };
     for (std::size_t s = 0; s < expression_.steps.size(); ++s) {
-      const std::string n = number(s);
-      if (s == over_rows_) {
-        body += line_over_rows();
-      } else if (!before_[s]) {
-        body += "      " + element_.step(s);
-      } else if (is_needed_behind(step(s))) {
-        body += "      const auto t" + n + " = k" + n + "[item][lane];\n";
-      }
+      const bool over_rows = is_over_rows(step(s));
+      if (over_rows && plan_.pass(s) == pass + 1 && x_of(step(s)) == wanted) return true;
+      if (plan_.makes_numbers(s) || plan_.computed_in(s) != pass) continue;
+      const auto& arguments = step(s).arguments;
+      const auto first = arguments.begin() + (over_rows ? 1 : 0);  // its row is at hand
+      if (std::any_of(first, arguments.end(), is_wanted)) return true;
     }
-    return for_items(with_stores(body, false));
+    return false;
+  }
+  bool is_needed_after(std::size_t pass, const Value& wanted) const {
+    while (++pass <= plan_.last_pass()) {
+      if (is_needed_in(pass, wanted)) return true;
+    }
+    return false;
+  }
+
+  // Steps over rows at the end of a pass, each with shared memory of its own for two turns.
+  std::string looks_at_rows(std::size_t pass) const {
+    std::string text;
+    for (std::size_t s = 0; s < expression_.steps.size(); ++s) {
+      if (is_over_rows(step(s)) && plan_.pass(s) == pass + 1) text += look_at_row(s);
+    }
+    return text;
+  }
+
+  std::string look_at_row(std::size_t s) const {
+    const std::string n = number(s), turn = "<" + number(2 * s) + ">", over = "over" + n, row = "row" + n,
+                      function = device_function(step(s));
+    if (gives_numbers(step(s))) return "  const float " + over + " = " + function + turn + "(" + row + ");\n";
+    const auto epsilon = epsilon_of(step(s));
+    return "  const " + function + turn + " " + over + "(" + row +
+           (epsilon ? ", " + literal(*epsilon, "float") : "") + ");\n";
+  }
+
+  std::string line(std::size_t s) const {
+    const std::string begin = "const auto t" + number(s) + " = ";
+    if (is_view(step(s))) return begin + ElementSource::name(x_of(step(s))) + ";\n";
+    if (!is_over_rows(step(s))) return element_.step(s);
+    // Rounded as if it went to memory.
+    return begin + "as<" + type_of(s) + ">(" + found_in_row(s) + ");\n";
+  }
+
+  // What a step over rows gives, for one element or for all.
+  std::string found_in_row(std::size_t s) const {
+    const std::string over = "over" + number(s);
+    if (gives_numbers(step(s))) return over;
+    const std::string value = over + "(row" + number(s) + "[item][lane])";
+    const auto affine = affine_of(step(s));
+    const std::string weight = affine.weight ? ElementSource::name(*affine.weight) : "",
+                      bias = affine.bias ? ElementSource::name(*affine.bias) : "";
+    if (affine.weight && affine.bias) return "fn::multiply_add(" + value + ", " + weight + ", " + bias + ")";
+    return affine.weight ? value + " * " + weight : affine.bias ? value + " + " + bias : value;
   }
 
   const Expression& expression_;
+  const RowPlan& plan_;
   at::TensorList inputs_, results_;
-  std::size_t over_rows_;
   ElementSource element_;
-  const at::Tensor& x_;
-  std::size_t row_dimensions_;
-  std::int64_t columns_, rows_;
+  std::vector<at::Tensor> operands_;
   Iteration iteration_;
-  Division division_;
-  std::vector<bool> before_;
+  RowDivision division_;
 };
 
-// Whether this step is one that Emitter has words for, of rows that registers can hold.
-bool has_row_kernel(const Step& step, at::TensorList inputs, const at::Tensor& x) {
-  const auto k = row_dimensions(step, x);
-  if (!is_float_of_ours(x.scalar_type()) || x.numel() == 0 || k == 0 ||
-      static_cast<std::int64_t>(k) > x.dim())
-    return false;
-  const auto row = x.sizes().slice(x.dim() - k);
-  if (c10::multiply_integers(row) > kLongestRow) return false;
-  if (step.function == "_safe_softmax") return constant_of(step.arguments[2]).isNone();
-  if (step.function == "_softmax") return true;
-  for (const std::size_t argument : {2, 3}) {
-    const auto* value = std::get_if<Value>(&step.arguments[argument]);
-    if (!value) continue;
+// Whether Emitter has words for this step over rows.
+bool has_row_kernel(const Step& step, at::TensorList inputs, const at::Tensor& x, const at::Tensor& made) {
+  if (!is_float_of_ours(x.scalar_type()) || !is_float_of_ours(made.scalar_type())) return false;
+  if (device_function(step).empty()) return false;
+  const auto affine = affine_of(step);
+  const auto fits = [&](const std::optional<Value>& value) {
+    if (!value) return true;
     if (value->kind != Value::Kind::kInput) return false;
-    const at::Tensor& affine = inputs[value->index];
-    if (affine.sizes() != row || !is_float_of_ours(affine.scalar_type())) return false;
-  }
-  return true;
+    const at::Tensor& tensor = inputs[value->index];
+    return tensor.sizes() == x.sizes().slice(x.dim() - row_dimensions(step, x)) &&
+           is_float_of_ours(tensor.scalar_type());
+  };
+  return fits(affine.weight) && fits(affine.bias);
 }
 
 }  // namespace
 
 bool has_row_kernel(const Expression& expression, at::TensorList inputs, at::TensorList steps) {
-  const auto over_rows = row_step(expression);
-  if (!over_rows || inputs.empty()) return false;
+  if (inputs.empty()) return false;
+  const auto plan = RowPlan::of(expression, inputs, steps);
+  if (!plan || plan->rows() == 0 || plan->columns() == 0 || plan->columns() > kLongestRow) return false;
   const ElementSource element(expression, inputs, steps);
-  const at::Tensor& x = element.tensor(value_of(expression.steps[*over_rows].arguments[0]));
-  if (!has_row_kernel(expression.steps[*over_rows], inputs, x)) return false;
   for (std::size_t s = 0; s < steps.size(); ++s) {
-    if (s != *over_rows && !has_kernel(expression.steps[s])) return false;
-    if (steps[s].sizes() != x.sizes() || device_type(steps[s].scalar_type()).empty()) return false;
+    const Step& step = expression.steps[s];
+    const bool is_known = is_over_rows(step)
+                              ? has_row_kernel(step, inputs, element.tensor(x_of(step)), steps[s])
+                              : is_view(step) || has_kernel(step);
+    if (!is_known || device_type(steps[s].scalar_type()).empty()) return false;
   }
   for (const at::Tensor& tensor : inputs) {
     if (device_type(tensor.scalar_type()).empty()) return false;
@@ -338,14 +300,15 @@ bool has_row_kernel(const Expression& expression, at::TensorList inputs, at::Ten
     if (value.kind == Value::Kind::kInput) return false;
     results.push_back(steps[value.index]);
   }
-  return Emitter(expression, inputs, steps, results, 0).lies_in_rows();
+  return Emitter(expression, inputs, steps, results, *plan, 0).lies_in_rows();
 }
 
 KernelSource row_source(const Expression& expression, at::TensorList inputs, at::TensorList steps,
                         at::TensorList results, std::int64_t candidate) {
   if (!has_row_kernel(expression, inputs, steps))
     throw InvalidInput("[nimble::rows] no kernel computes this over rows: " + to_string(expression));
-  return Emitter(expression, inputs, steps, results, candidate).emit();
+  const auto plan = RowPlan::of(expression, inputs, steps);
+  return Emitter(expression, inputs, steps, results, *plan, candidate).emit();
 }
 
 }  // namespace nimble::kernels

@@ -7,9 +7,10 @@
 
 namespace nimble::kernels {
 
-// Whether one kernel can compute `expression`: one step of it is over rows (a layer norm or a softmax, over
-// the last dimensions, of at most float32), the others are pointwise, and all tensors lie in memory row by
-// row. `steps` are what each step makes; types, sizes and strides are all that counts.
+// Whether one kernel can compute `expression`: steps of it are over rows (layer norms, softmaxes, reductions,
+// over the last dimensions, of at most float32), the others are pointwise, of rows or of one number for each
+// row, and all tensors lie in memory row by row. `steps` are what each step makes; types, sizes and strides
+// are all that counts.
 bool has_row_kernel(const Expression& expression, at::TensorList inputs, at::TensorList steps);
 
 // That kernel, as in pointwise_source. It keeps the rows in registers and reads each input once. Of the two

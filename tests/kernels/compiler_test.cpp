@@ -91,6 +91,21 @@ KernelSource rows(at::ScalarType type, std::int64_t columns, const std::string& 
   return row_source(expression, {x, mask}, evaluate_steps(expression, {x, mask}), {x, x});
 }
 
+// All of them, then rows that are made with their numbers, and of those one number for everything.
+KernelSource row_reductions(at::ScalarType type, std::int64_t columns) {
+  const Expression expression = parse_expression(
+      "%0 = sum.dim_IntList(x0, [1], true, none); %1 = mean.dim(x0, [1], true, none); %2 = amax(x0, [1], "
+      "true); "
+      "%3 = amin(x0, [1], true); %4 = linalg_vector_norm(x0, 2, [1], true, none); "
+      "%5 = linalg_vector_norm(x0, 1, [1], true, none); %6 = linalg_vector_norm(x0, inf, [1], true, none); "
+      "%7 = mul.Tensor(%0, %1); %8 = sub.Tensor(%2, %3, 1); %9 = addcmul(%7, %8, %4, 1); "
+      "%10 = addcdiv(%9, %5, %6, 1); %11 = mse_loss(x0, %10, 0); %12 = mean.dim(%11, [1], false, none); "
+      "%13 = mul.Tensor(x0, %10); return %12, %13, %2");
+  const at::Tensor x = at::empty({1000, columns}, at::device(at::kMeta).dtype(type));
+  const auto steps = evaluate_steps(expression, {x});
+  return row_source(expression, {x}, steps, {steps[12], steps[13], steps[2]});
+}
+
 MatrixConvolution product(at::ScalarType type, bool has_filters) {
   const at::Tensor x =
       at::empty({1, 44, 14, 14}, at::dtype(type).memory_format(at::MemoryFormat::ChannelsLast));
@@ -149,8 +164,10 @@ std::vector<KernelSource> every_kind(at::ScalarType type) {
               pooling(Pooling::Kind::kAdaptiveAverage, type, 3),
               pooling(Pooling::Kind::kAdaptiveAverage, type, 1), pointwise(type), foreach_kernel(type),
               rows(type, 64, "_softmax(%0, -1, false)"), rows(type, 1000, "_safe_softmax(%0, -1, none)"),
-              rows(type, 8192, "native_layer_norm(%0, [8192], x1, x1, 1e-05)"), matrix(type, false),
-              matrix(type, true), matrix_group(type)});
+              rows(type, 8192, "native_layer_norm(%0, [8192], x1, x1, 1e-05)"),
+              rows(type, 1000, "_fused_rms_norm(%0, [1000], x1, none)"),
+              rows(type, 4096, "_log_softmax(%0, 1, false)"), row_reductions(type, 33),
+              row_reductions(type, 8192), matrix(type, false), matrix(type, true), matrix_group(type)});
   return all;
 }
 

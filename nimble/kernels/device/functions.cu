@@ -237,6 +237,11 @@ __device__ inline arithmetic_t<T> cube(arithmetic_t<T> x) {
   return as<T>(x * x) * x;
 }
 template <class T>
+__device__ inline arithmetic_t<T> squared_difference(arithmetic_t<T> a, arithmetic_t<T> b) {
+  const arithmetic_t<T> difference = as<T>(a - b);
+  return difference * difference;
+}
+template <class T>
 __device__ inline arithmetic_t<T> inverse_square(arithmetic_t<T> x) {
   return arithmetic_t<T>(1) / as<T>(x * x);
 }

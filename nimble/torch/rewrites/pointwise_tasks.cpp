@@ -32,7 +32,7 @@ bool can_be_step(const Program& program, const Uses& uses, const Task& task) {
     }
     const auto* value = std::get_if<c10::IValue>(&operand);
     return value && (value->isNone() || value->isBool() || value->isInt() || value->isDouble() ||
-                     value->isString() || value->isIntList());
+                     value->isString() || value->isIntList() || value->isBoolList());
   };
   return std::all_of(task.arguments.begin(), task.arguments.end(), can_be_argument);
 }

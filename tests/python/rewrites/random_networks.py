@@ -140,6 +140,14 @@ class Attention(nn.Module):
         return self.result(scores.softmax(-1) @ value)
 
 
+class RmsNorm(nn.RMSNorm):
+    """Written out, as most language models have it."""
+
+    def forward(self, x):
+        scaled = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
+        return scaled if self.weight is None else self.weight * scaled
+
+
 class Residual(nn.Module):
     """A layer of a transformer, with its norm before it or behind the sum."""
 
@@ -153,10 +161,11 @@ class Residual(nn.Module):
 
 @st.composite
 def transformers(draw, width: int = 8) -> nn.Module:
-    """Attention and linear layers in residual connections with layer norms, for sequences of `width` numbers each."""
+    """Attention and linear layers in residual connections with norms, for sequences of `width` numbers each."""
 
     def norm() -> nn.Module:
-        norm = nn.LayerNorm(width, elementwise_affine=draw(st.booleans()))
+        kind = draw(st.sampled_from([nn.LayerNorm, nn.LayerNorm, nn.RMSNorm, RmsNorm]))
+        norm = kind(width, eps=1e-5, elementwise_affine=draw(st.booleans()))
         activation = draw(st.sampled_from([nn.Identity, nn.Identity, *ACTIVATIONS]))()
         return norm if isinstance(activation, nn.Identity) else nn.Sequential(norm, activation)
 

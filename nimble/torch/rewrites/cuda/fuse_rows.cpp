@@ -1,4 +1,5 @@
-// A layer norm or a softmax becomes one generated kernel with the pointwise tasks around it.
+// Layer norms, softmaxes and reductions of rows become one generated kernel with the pointwise tasks around
+// them.
 //
 //   %2 = add(%0, %1)
 //   %3 = native_layer_norm(%2, w, b)   ──▶   %2, %3 = nimble::rows(%0, %1, w, b)
@@ -7,6 +8,9 @@
 // Rows are read once and stay in registers. What somebody else looks at is written as one more result, here
 // the sum that the next residual connection needs. A task joins only where nobody waits longer for it: work
 // that could have been done meanwhile, beside something slower, stays where it is.
+//
+// The program is gone through from its end, so that a reduction finds those that it is made of, as the last
+// sum of a cosine similarity does the two norms, and takes them in.
 
 #include <ATen/ATen.h>
 
@@ -15,9 +19,12 @@
 
 #include "nimble/kernels/element_source.h"
 #include "nimble/kernels/row_source.h"
+#include "nimble/kernels/row_steps.h"
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/cuda/sites.h"
+#include "nimble/torch/rewrites/cuda/spreading.h"
+#include "nimble/torch/rewrites/cuda/task_expression.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
 #include "nimble/torch/rewrites/pointwise_tasks.h"
@@ -35,8 +42,8 @@ using Members = std::set<TaskId>;  // in an order in which they can run
 
 // One kernel for some tasks.
 struct Kernel {
-  Expression expression;
-  std::vector<TensorRef> inputs, results;
+  TaskExpression work;
+  std::vector<TensorRef> results;
   TaskId at;  // the member in whose place it runs
 };
 
@@ -50,12 +57,12 @@ class Fuse {
   Rewritten run() {
     Edit edit(program_);
     Rewritten result{.program = {}};
-    for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) {
-      if (!is_over_rows(program_.tasks[i])) continue;
+    for (auto i = static_cast<std::uint32_t>(program_.tasks.size()); i-- > 0;) {
+      if (taken_.contains(TaskId{i}) || !is_over_rows(program_.tasks[i])) continue;
       const Members members = grown(TaskId{i});
-      // Alone it is worth another kernel only where that measures faster.
-      if (members.size() > 1 || context_.chooses()) replace(edit, members, result.sites);
+      if (is_worth_it(members)) replace(edit, members, result.sites);
     }
+    std::reverse(result.sites.begin(), result.sites.end());
     result.program = std::move(edit).finish();
     return result;
   }
@@ -63,17 +70,36 @@ class Fuse {
  private:
   // Nobody looks at the mean and the deviation of a layer norm.
   bool is_over_rows(const Task& task) const {
-    if (!kernels::is_over_rows({function_of(task), {}}) || !can_be_step(program_, uses_, task)) return false;
+    if (!can_be_step(program_, uses_, task)) return false;
+    if (!std::ranges::any_of(steps_of(program_, task).steps, kernels::is_over_rows)) return false;
     return std::all_of(task.results.begin() + 1, task.results.end(), [&](const Operand& other) {
-      const auto* ref = std::get_if<TensorRef>(&other);
-      return ref && uses_.readers(ref->buffer).empty() && uses_.is_private(ref->buffer);
+      const auto* ref = std::get_if<TensorRef>(&other);  // none where nobody asked for it
+      return !ref || (uses_.readers(ref->buffer).empty() && uses_.is_private(ref->buffer));
     });
+  }
+
+  // Alone a norm or a softmax is worth another kernel only where that measures faster, and a reduction never.
+  bool is_worth_it(const Members& members) const {
+    const auto kernel = kernel_of(members);
+    if (!kernel) return false;
+    const auto& steps = kernel->work.expression.steps;
+    const bool is_bare = steps.size() == 1 && kernels::gives_numbers(steps[0]);
+    return members.size() > 1 || (context_.chooses() && !is_bare);
   }
 
   bool may_join(const Members& members, TaskId id) const {
     const Task& task = program_.task(id);
-    return !members.contains(id) && !taken_.contains(id) && makes_one_tensor(program_, uses_, task) &&
+    return !members.contains(id) && !taken_.contains(id) &&
+           (makes_one_tensor(program_, uses_, task) || is_over_rows(task)) &&
            belong_together(task, program_.task(*members.begin()));
+  }
+
+  // Who made what `ref` looks at, perhaps spread over the elements of a row.
+  std::optional<TaskId> maker_of(const TensorRef& ref) const {
+    const auto writers = uses_.writers(ref.buffer);
+    if (writers.size() != 1 || program_.task(writers[0]).results.empty()) return {};
+    const auto* made = std::get_if<TensorRef>(&program_.task(writers[0]).results[0]);
+    return made && shape_before_spreading(*made, ref) ? uses_.maker(*made) : std::nullopt;
   }
 
   // The task with all that can be done in the same kernel.
@@ -88,16 +114,16 @@ class Fuse {
   std::optional<TaskId> next_feeder(const Members& members) const {
     const auto kernel = kernel_of(members);
     if (!kernel) return {};
-    for (const TensorRef& ref : kernel->inputs) {
-      const auto maker = uses_.maker(ref);
+    for (const TensorRef& ref : kernel->work.inputs) {
+      const auto maker = maker_of(ref);
       if (!maker || !may_join(members, *maker) || uses_.is_weight(ref)) continue;  // those are made once
       Members more = members;
       more.insert(*maker);
       // Nothing else that the kernel waits for comes later; if others want the value too, it is not even
       // begun later.
       std::size_t others = 0;
-      for (const TensorRef& other : kernel->inputs) {
-        if (!(other == ref)) others = std::max(others, depth_of(other));
+      for (const TensorRef& other : kernel->work.inputs) {
+        if (other.buffer != ref.buffer) others = std::max(others, depth_of(other));
       }
       const bool waits = others > depth_[maker->index()] - (is_seen_outside(ref, more) ? 1 : 0);
       if (!waits && kernel_of(more)) return maker;
@@ -110,9 +136,11 @@ class Fuse {
     const auto kernel = kernel_of(members);
     const TaskId last = *members.rbegin();
     if (!kernel) return {};
-    for (const TaskId reader : uses_.readers(first_result(program_.task(last)).buffer)) {
+    const BufferId made = first_result(program_.task(last)).buffer;
+    const bool has_one_reader = uses_.readers(made).size() == 1;
+    for (const TaskId reader : uses_.readers(made)) {
       const bool is_cast = is_call_of(program_.task(reader), "aten::_to_copy");
-      if ((!is_cast && uses_.only_reader(last) != reader) || !may_join(members, reader)) continue;
+      if ((!is_cast && !has_one_reader) || !may_join(members, reader)) continue;
       Members more = members;
       more.insert(reader);
       const auto larger = kernel_of(more);
@@ -128,7 +156,7 @@ class Fuse {
   }
   std::size_t begins_behind(const Kernel& kernel) const {
     std::size_t depth = 0;
-    for (const TensorRef& ref : kernel.inputs) depth = std::max(depth, depth_of(ref));
+    for (const TensorRef& ref : kernel.work.inputs) depth = std::max(depth, depth_of(ref));
     return depth;
   }
 
@@ -141,50 +169,51 @@ class Fuse {
 
   // None where one kernel cannot do all this.
   std::optional<Kernel> kernel_of(const Members& members) const {
-    Kernel kernel{.expression = {}, .inputs = {}, .results = {}, .at = *members.begin()};
-    auto& [inputs, steps, results] = kernel.expression;
-    std::vector<TensorRef> made;
+    Kernel kernel{.work = {}, .results = {}, .at = *members.begin()};
     for (const TaskId member : members) {
-      Step step = step_of(program_, program_.task(member), [&](const TensorRef& ref) {
-        const auto found = std::find(made.begin(), made.end(), ref);
-        return found == made.end() ? input_of(kernel.inputs, ref)
-                                   : kernels::step(static_cast<std::size_t>(found - made.begin()));
-      });
-      if (!kernels::is_over_rows(step) && !kernels::has_kernel(step)) return {};
-      made.push_back(first_result(program_.task(member)));
-      if (is_seen_outside(made.back(), members)) {
-        results.push_back(kernels::step(steps.size()));
-        kernel.results.push_back(made.back());
-      }
-      steps.push_back(std::move(step));
+      const TensorRef& ref = first_result(program_.task(member));
+      const Value made = kernel.work.add(program_, program_.task(member));
+      if (!is_seen_outside(ref, members)) continue;
+      kernel.work.expression.results.push_back(made);
+      kernel.results.push_back(ref);
     }
-    inputs = kernel.inputs.size();
-    const bool fits = !results.empty() && inputs <= kMostInputs && steps.size() <= kMostSteps;
-    if (!fits || !find_place(kernel, members)) return {};
+    const Expression& expression = kernel.work.expression;
+    const bool fits =
+        !kernel.results.empty() && expression.inputs <= kMostInputs && expression.steps.size() <= kMostSteps;
+    if (!fits || !find_place(kernel, members) || !std::ranges::all_of(expression.steps, can_be_done))
+      return {};
     std::vector<at::Tensor> tensors;
-    for (const TensorRef& ref : kernel.inputs) tensors.push_back(without_memory(ref));
-    const auto shapes = kernels::evaluate_steps(kernel.expression, tensors);
-    return kernels::has_row_kernel(kernel.expression, tensors, shapes) ? std::optional(std::move(kernel))
-                                                                       : std::nullopt;
+    for (const TensorRef& ref : kernel.work.inputs) tensors.push_back(without_memory(ref));
+    const auto shapes = kernels::evaluate_steps(expression, tensors);
+    const bool are_as_recorded = std::ranges::all_of(kernel.work.made, [&](const Made& made) {
+      const at::Tensor& shape = shapes[made.step];
+      return shape.sizes() == at::IntArrayRef(made.ref.sizes) && shape.scalar_type() == made.ref.dtype &&
+             // Elsewhere the layout of what follows may change with it.
+             (!context_.trains || shape.strides() == at::IntArrayRef(made.ref.strides));
+    });
+    if (!are_as_recorded || !kernels::has_row_kernel(expression, tensors, shapes)) return {};
+    return kernel;
+  }
+  static bool can_be_done(const Step& step) {
+    return kernels::is_over_rows(step) || kernels::is_view(step) || kernels::has_kernel(step);
   }
 
-  // The first member behind all that the kernel reads; false where somebody wants a result before that.
+  // The last member before all that look at the results; false where something that the kernel reads is not
+  // there by then.
   bool find_place(Kernel& kernel, const Members& members) const {
-    const auto is_ready = [&](TaskId at) {
-      return std::all_of(kernel.inputs.begin(), kernel.inputs.end(), [&](const TensorRef& ref) {
-        const auto writers = uses_.writers(ref.buffer);
-        return std::all_of(writers.begin(), writers.end(), [&](TaskId writer) {
-          return !members.contains(writer) && place_[writer.index()] < at;
+    const auto is_in_time = [&](TaskId at) {
+      return std::ranges::all_of(kernel.results, [&](const TensorRef& ref) {
+        return std::ranges::all_of(uses_.readers(ref.buffer), [&](TaskId reader) {
+          return members.contains(reader) || at < place_[reader.index()];
         });
       });
     };
-    const auto first = std::find_if(members.begin(), members.end(), is_ready);
-    if (first == members.end()) return false;
-    kernel.at = *first;
-    return std::all_of(kernel.results.begin(), kernel.results.end(), [&](const TensorRef& ref) {
-      const auto readers = uses_.readers(ref.buffer);
-      return std::all_of(readers.begin(), readers.end(), [&](TaskId reader) {
-        return members.contains(reader) || kernel.at < place_[reader.index()];
+    const auto last = std::find_if(members.rbegin(), members.rend(), is_in_time);
+    if (last == members.rend()) return false;
+    kernel.at = *last;
+    return std::ranges::all_of(kernel.work.inputs, [&](const TensorRef& ref) {
+      return std::ranges::all_of(uses_.writers(ref.buffer), [&](TaskId writer) {
+        return !members.contains(writer) && place_[writer.index()] < kernel.at;
       });
     });
   }
@@ -194,13 +223,13 @@ class Fuse {
     const auto kernel = kernel_of(members);
     if (!kernel) return;
     TensorRefList inputs, results;
-    for (const TensorRef& ref : kernel->inputs) inputs.refs.emplace_back(ref);
+    for (const TensorRef& ref : kernel->work.inputs) inputs.refs.emplace_back(ref);
     for (const TensorRef& ref : kernel->results) results.refs.emplace_back(ref);
     constexpr std::int64_t kDivisions = 2;
     std::vector<std::vector<Operand>> arguments;
     std::vector<std::vector<Task>> candidates;
     for (std::int64_t n = 0; n < (context_.chooses() ? kDivisions : 1); ++n) {
-      arguments.push_back({inputs, c10::IValue(to_string(kernel->expression)), c10::IValue(n)});
+      arguments.push_back({inputs, c10::IValue(to_string(kernel->work.expression)), c10::IValue(n)});
       candidates.push_back({edit.make_task(kernel->at, op, arguments.back(), {results})});
     }
     std::string names;
@@ -229,14 +258,21 @@ class Fuse {
   std::vector<TaskId> place_;  // by task: where its work is done
 };
 
-Rewritten apply(Program program, const RewriteContext& context) { return Fuse(program, context).run(); }
+Rewritten apply(Program program, const RewriteContext& context) {
+  // Sums are rounded in another order than eager's.
+  if (context.trains && !context.tolerant) return {.program = std::move(program)};
+  return Fuse(program, context).run();
+}
 
 }  // namespace
 
 const Rewrite kFuseRows{
     .name = "fuse_rows",
-    .summary = "layer norms and softmaxes become one kernel with the pointwise work around them",
+    .summary =
+        "layer norms, softmaxes and reductions of rows become one kernel with the pointwise work around "
+        "them",
     .on_cpu = false,
+    .for_training = true,
     .apply = apply};
 
 }  // namespace nimble

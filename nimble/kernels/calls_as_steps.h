@@ -1,0 +1,18 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <vector>
+
+#include "nimble/kernels/expression.h"
+
+namespace nimble::kernels {
+
+// A call that goes over rows and over elements at once as the steps that it consists of, the last of which
+// makes the result, of this type: a loss of a whole tensor is a loss for each element and their mean; the
+// ways back through softmaxes and layer norms have sums in the middle. They compute in float32. Any other
+// call is itself the only step. Among the steps the call's own inputs keep their numbers, and steps are
+// counted from zero.
+std::vector<Step> as_steps(const Step& call, c10::ScalarType type);
+
+}  // namespace nimble::kernels
