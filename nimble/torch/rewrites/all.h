@@ -27,6 +27,7 @@ extern const Rewrite kPointwiseBlocks;
 extern const Rewrite kPooling;
 extern const Rewrite kReluThroughCat;
 extern const Rewrite kSeparableConvolution;
+extern const Rewrite kUnreadWork;
 extern const Rewrite kWeightsOnce;
 
 }  // namespace nimble
