@@ -1,7 +1,10 @@
 #include "nimble/kernels/disk_cache.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -121,6 +124,63 @@ TEST_F(DiskCacheTest, ReadersBesideWritersSeeWholeValuesOnly) {
   threads.clear();
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1) << "left-over files";
+}
+
+// Runs `work` in a process of its own, which ends with what it returns.
+template <class Work>
+pid_t in_another_process(const Work& work) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(work());
+  return child;
+}
+
+TEST_F(DiskCacheTest, ProcessesBesideEachOtherSeeWholeValuesOnly) {
+  const std::string value(1 << 18, 'v');
+  DiskCache(folder).store("key", value);
+  std::vector<pid_t> children;
+  for (int p = 0; p < 4; ++p) {
+    children.push_back(in_another_process([&] {
+      const DiskCache cache(folder);
+      int wrong = 0;
+      for (int i = 0; i < 50; ++i) {
+        if (p % 2 == 0) cache.store("key", value);
+        wrong += cache.load("key") != value ? 1 : 0;
+      }
+      return wrong;
+    }));
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0) << "values that nobody stored";
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1) << "left-over files";
+}
+
+TEST_F(DiskCacheTest, AProcessThatIsKilledWhileItWritesLeavesAWholeValue) {
+  const DiskCache cache(folder);
+  const std::string before(1 << 20, 'b'), after(1 << 20, 'a');
+  cache.store("key", before);
+  for (int i = 0; i < 10; ++i) {
+    int begun[2];
+    ASSERT_EQ(::pipe(begun), 0);
+    const pid_t child = in_another_process([&] {
+      for (;;) {
+        cache.store("key", after);
+        if (::write(begun[1], "", 1) != 1) return 1;
+      }
+    });
+    char told = 0;
+    ASSERT_EQ(::read(begun[0], &told, 1), 1);  // it is in its second round by now, at any place of it
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    ::close(begun[0]);
+    ::close(begun[1]);
+    EXPECT_EQ(cache.load("key"), after);
+    cache.store("key", before);
+    EXPECT_EQ(cache.load("key"), before);
+  }
 }
 
 TEST_F(DiskCacheTest, TheUsersFolderIsNamedByTheEnvironment) {

@@ -9,6 +9,7 @@ extern const Rewrite kCatByAddress;
 extern const Rewrite kChannelsLast;
 extern const Rewrite kCommonSubexpressions;
 extern const Rewrite kFoldBatchNorm;
+extern const Rewrite kFoldPadding;
 extern const Rewrite kFuseBatchNorm;
 extern const Rewrite kFuseConvolution;
 extern const Rewrite kFuseForeach;
@@ -27,6 +28,8 @@ extern const Rewrite kPointwiseBlocks;
 extern const Rewrite kPooling;
 extern const Rewrite kReluThroughCat;
 extern const Rewrite kSeparableConvolution;
+extern const Rewrite kUnneededCopies;
+extern const Rewrite kUnreadWork;
 extern const Rewrite kWeightsOnce;
 
 }  // namespace nimble

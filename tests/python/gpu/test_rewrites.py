@@ -17,9 +17,11 @@ pytestmark = pytest.mark.gpu
 
 NETWORKS = ["resnet50", "inception_v3", "googlenet", "nasnet_a_mobile", "mobilenet_v2"]
 REWRITES = [
+    "unread_work",
     "norm_through_cat",
     "fold_batch_norm",
     "relu_through_cat",
+    "fold_padding",
     "channels_last",
     "fuse_convolution",
     "separable_convolution",
@@ -29,6 +31,7 @@ REWRITES = [
     "matrix_linear",
     "linear_activation",
     "fuse_rows",
+    "unneeded_copies",
     "fuse_pointwise",
     "group_convolutions",
     "cat_by_address",

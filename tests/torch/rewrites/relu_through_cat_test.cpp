@@ -25,6 +25,70 @@ return %4
   EXPECT_TRUE(at::equal(run(program, inputs_)[0], function(inputs_)[0]));
 }
 
+TEST_F(ReluThroughCat, EveryFunctionOfOneNumberMoves) {
+  using Activation = at::Tensor (*)(const at::Tensor&);
+  for (const Activation activation : {
+           Activation([](const at::Tensor& x) { return at::leaky_relu(x, 0.2); }),
+           Activation([](const at::Tensor& x) { return at::gelu(x, "tanh"); }),
+           Activation([](const at::Tensor& x) { return at::tanh(x); }),
+           Activation([](const at::Tensor& x) { return at::clamp(x, -0.5, 0.5); }),
+           Activation([](const at::Tensor& x) { return at::hardtanh(x, 0, 6); }),
+           Activation([](const at::Tensor& x) { return at::silu(x); }),
+           Activation([](const at::Tensor& x) { return at::hardswish(x); }),
+           Activation([](const at::Tensor& x) { return at::sigmoid(x); }),
+       }) {
+    const Function function = [=](const Tensors& in) -> Tensors {
+      return {activation(at::cat({in[0] + in[1], in[0] * in[1]}, 1))};
+    };
+    EXPECT_EQ(fired_on(function), 1u);
+    const Program program = rewritten(function, inputs_, {"relu_through_cat"});
+    EXPECT_TRUE(at::allclose(run(program, inputs_)[0], function(inputs_)[0]));
+  }
+}
+
+TEST_F(ReluThroughCat, OneInPlaceMovesIfTheConcatenationVanishes) {
+  const Function function = [](const Tensors& in) -> Tensors {
+    return {at::cat({in[0] + in[1], in[0] * in[1]}, 1).tanh_() * 2};
+  };
+  EXPECT_EQ(fired_on(function), 1u);
+  const Program program = rewritten(function, inputs_, {"relu_through_cat"});
+  EXPECT_TRUE(at::allclose(run(program, inputs_)[0], function(inputs_)[0]));
+}
+
+TEST_F(ReluThroughCat, NotOneInPlaceOnAPart) {
+  EXPECT_EQ(fired_on([](const Tensors& in) -> Tensors {
+              const at::Tensor both = at::cat({in[0] + 1, in[1] + 1}, 1);
+              both.slice(1, 0, 4).relu_();
+              return {both * 2};
+            }),
+            0u);
+}
+
+TEST_F(ReluThroughCat, NotThroughAView) {
+  EXPECT_EQ(fired_on([](const Tensors& in) -> Tensors {
+              return {at::cat({in[0] + 1, in[1] + 1}, 1).slice(1, 0, 4).relu()};
+            }),
+            0u);
+  EXPECT_EQ(fired_on([](const Tensors& in) -> Tensors {
+              return {at::cat({in[0] + 1, in[1] + 1}, 1).view({8, 25}).tanh()};
+            }),
+            0u);
+}
+
+TEST_F(ReluThroughCat, NotOneThatLooksAtOtherTensorsOrWritesToOne) {
+  EXPECT_EQ(fired_on([](const Tensors& in) -> Tensors {
+              return {at::clamp(at::cat({in[0] + 1, in[1] + 1}, 1), torch::zeros({1, 8, 5, 5}))};
+            }),
+            0u);
+  EXPECT_EQ(fired_on([](const Tensors& in) -> Tensors {
+              at::Tensor larger = in[0].new_zeros({2, 8, 5, 5});
+              at::Tensor half = larger.slice(0, 0, 1);
+              at::tanh_out(half, at::cat({in[0] + 1, in[1] + 1}, 1));
+              return {larger * 2};
+            }),
+            0u);
+}
+
 TEST_F(ReluThroughCat, NotWhereItCouldNotFuseWithMostOfTheParts) {
   EXPECT_EQ(fired_on([](const Tensors& in) -> Tensors { return {at::cat({in[0], in[1]}, 1).relu()}; }), 0u);
 }

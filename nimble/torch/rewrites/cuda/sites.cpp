@@ -55,6 +55,7 @@ bool is_of_one_type(const ImageConvolution& convolution) {
 }
 
 std::optional<std::string> fusible_activation(const Task& task) {
+  if (!task.op.operator_name().overload_name.empty()) return {};  // writes to a tensor that it is given
   for (const char* name : {"relu", "silu", "hardswish", "sigmoid"}) {
     if (is_call_of(task, std::string("aten::") + name)) return name;
   }

@@ -48,6 +48,29 @@ return %1
 )");
 }
 
+// Taking apart runs nothing either: a chunk is read where it lies.
+TEST_F(CatByAddress, WhatIsTakenApartAgainIsReadInPlace) {
+  const std::string in_place = R"(
+%0 = nimble::max_pool2d(input0, %0)
+%0 = mul(input0, input1, %0)
+%1 = nimble::max_pool2d(%0)
+%2 = exp(%0)
+return %1 %2
+)";
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const auto halves = at::cat({pool(in[0]), in[0] * in[1]}, 1).chunk(2, 1);
+        return {pool(halves[0]), halves[1].exp()};
+      },
+      in_place);
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const auto parts = at::cat({pool(in[0]), in[0] * in[1]}, 1).split_with_sizes({4, 12}, 1);
+        return {pool(parts[0]), parts[1].exp()};
+      },
+      in_place);
+}
+
 TEST_F(CatByAddress, EveryOperatorOfOursWritesIntoASlice) {
   const at::Tensor w1 = torch::randn({5, 8, 1, 1}), depthwise = torch::randn({8, 1, 3, 3}),
                    bias = torch::randn({5});

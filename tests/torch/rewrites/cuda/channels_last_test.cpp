@@ -3,6 +3,7 @@
 
 #include "forced.h"
 #include "nimble/torch/rewrites/cuda/sites.h"
+#include "nimble/torch/rewrites/uses.h"
 
 namespace nimble {
 namespace {
@@ -48,6 +49,50 @@ TEST_F(ChannelsLast, IsKeptByWhatFollowsAConvolution) {
   EXPECT_EQ(result.sites.size(), 2u);
   EXPECT_TRUE(is_channels_last(first_read_of(result.program, "aten::relu")));
   expect_same(result.program, function, inputs_);
+}
+
+//  input ─ conv ─ relu ─ … ─ result   ──▶   input ─ conv ─ relu ─ … ─ copy ─ result
+//
+// The first convolution reads any layout, what follows keeps that of the weights, and the result is as it
+// was.
+TEST_F(ChannelsLast, ConvertsOnlyAtTheEdges) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {convolve(convolve(convolve(in[0]).relu()).relu()).relu()};
+  };
+  const Forced result = forced(function, inputs_, kChannelsLast);
+  EXPECT_EQ(drawn(result.program), R"(
+%0 = convolution(input0, derived0)
+%1 = relu(%0)
+%2 = convolution(%1, derived1)
+%3 = relu(%2)
+%4 = convolution(%3, derived2)
+%5 = relu(%4)
+%6 = copy_(%6, %5)
+return %6
+)");
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_TRUE(is_channels_last(first_result(result.program.tasks[i]))) << i;
+  }
+  expect_same(result.program, function, inputs_);
+}
+
+TEST_F(ChannelsLast, NotAWeightThatTheProgramWrites) {
+  const at::Tensor weight = weight_.clone();
+  const Function function = [&](const Tensors& in) -> Tensors {
+    weight.mul_(1);
+    return {at::conv2d(in[0], weight)};
+  };
+  EXPECT_TRUE(forced(function, inputs_, kChannelsLast).sites.empty());
+}
+
+TEST_F(ChannelsLast, NotInTraining) {
+  const Program program =
+      record(inputs_, [&](const Tensors& in) -> Tensors { return {convolve(in[0]).relu()}; });
+  const Rewrite* const rewrite = &kChannelsLast;
+  const AppliedRewrites applied =
+      apply_rewrites(program, {&rewrite, 1}, inputs_, {.device = c10::kCUDA, .trains = true});
+  EXPECT_TRUE(applied.reports.empty());
+  EXPECT_EQ(drawn(applied.program), drawn(program));
 }
 
 // On a GPU a group norm refuses any other layout than the one that torch.group_norm gives it.

@@ -1,6 +1,8 @@
 #include <random>
 
+#include "../measured.h"
 #include "forced.h"
+#include "nimble/torch/rewrites/uses.h"
 
 namespace nimble {
 namespace {
@@ -78,6 +80,153 @@ TEST_F(PoolingRewrite, WhatIsPooledMayBeOverwrittenAfterwards) {
       {"aten::mul", "nimble::max_pool2d", "aten::zero_", "aten::add"});
 }
 
+TEST_F(PoolingRewrite, TakesInTheActivationBehindIt) {
+  const Function function = [](const Tensors& in) -> Tensors {
+    return {at::silu(at::avg_pool2d(in[0], 3, 2, 1)) * 2};
+  };
+  EXPECT_EQ(drawn(record(image_, function)), R"(
+%0 = avg_pool2d(input0)
+%1 = silu(%0)
+%2 = mul(%1)
+return %2
+)");
+  const Forced result = forced(function, image_, kPooling);
+  EXPECT_EQ(drawn(result.program), R"(
+%0 = nimble::avg_pool2d(input0)
+%1 = mul(%0)
+return %1
+)");
+  EXPECT_EQ(value_argument(result.program.tasks[0], 7).toStringRef(), "silu");
+  expect_same(result.program, function, image_);
+}
+
+TEST_F(PoolingRewrite, EveryKindTakesInTheActivationBehindIt) {
+  expect_operators([](const Tensors& in) -> Tensors { return {at::gelu(at::max_pool2d(in[0], 3, 2, 1))}; },
+                   {"nimble::max_pool2d"});
+  expect_operators(
+      [](const Tensors& in) -> Tensors { return {at::hardtanh(at::avg_pool2d(in[0], 3), 0, 6)}; },
+      {"nimble::avg_pool2d"});
+  expect_operators(
+      [](const Tensors& in) -> Tensors {
+        return {at::adaptive_avg_pool2d(in[0], {3, 3}).relu_()};
+      },
+      {"nimble::adaptive_avg_pool2d"});
+  for (const bool keep : {true, false}) {
+    expect_operators(
+        [=](const Tensors& in) -> Tensors {
+          return {in[0].mean({2, 3}, keep).sigmoid()};
+        },
+        {"nimble::adaptive_avg_pool2d"});
+  }
+}
+
+TEST_F(PoolingRewrite, AMaximumTakesInTheActivationBeforeItWhereThatNeverDecreases) {
+  const Function function = [](const Tensors& in) -> Tensors {
+    return {at::max_pool2d((in[0] * 2).relu(), 3, 2, 1) + 1};
+  };
+  EXPECT_EQ(drawn(record(image_, function)), R"(
+%0 = mul(input0)
+%1 = relu(%0)
+%2, %3 = max_pool2d_with_indices(%1)
+%4 = add(%2)
+return %4
+)");
+  const Forced result = forced(function, image_, kPooling);
+  EXPECT_EQ(drawn(result.program), R"(
+%0 = mul(input0)
+%1 = nimble::max_pool2d(%0)
+%2 = add(%1)
+return %2
+)");
+  EXPECT_EQ(value_argument(result.program.tasks[1], 6).toStringRef(), "relu");
+  expect_same(result.program, function, image_);
+}
+
+TEST_F(PoolingRewrite, OneOfTwoActivationsAroundAMaximum) {
+  expect_operators(
+      [](const Tensors& in) -> Tensors { return {at::silu(at::max_pool2d(at::sigmoid(in[0]), 3))}; },
+      {"nimble::max_pool2d", "aten::silu"});
+}
+
+TEST_F(PoolingRewrite, NotAnActivationBeforeAnAverage) {
+  expect_operators([](const Tensors& in) -> Tensors { return {at::avg_pool2d(in[0].relu(), 3)}; },
+                   {"aten::relu", "nimble::avg_pool2d"});
+  expect_operators(
+      [](const Tensors& in) -> Tensors {
+        return {in[0].relu().mean({2, 3})};
+      },
+      {"aten::relu", "nimble::adaptive_avg_pool2d"});
+}
+
+TEST_F(PoolingRewrite, NotAnActivationBeforeAMaximumThatDecreasesSomewhere) {
+  expect_operators([](const Tensors& in) -> Tensors { return {at::max_pool2d(at::silu(in[0]), 3)}; },
+                   {"aten::silu", "nimble::max_pool2d"});
+}
+
+// Of an image of one pixel such a window sees only what is around it, and its maximum is minus infinity.
+TEST_F(PoolingRewrite, NotAnActivationBeforeAWindowThatMayMissTheImage) {
+  const Tensors pixel = {torch::randn({2, 8, 1, 1}).contiguous(at::MemoryFormat::ChannelsLast)};
+  const Function function = [](const Tensors& in) -> Tensors {
+    return {at::max_pool2d(in[0].relu(), 2, 1, 1, 2)};
+  };
+  const Forced result = forced(function, pixel, kPooling);
+  EXPECT_EQ(operators(result.program), (std::vector<std::string>{"aten::relu", "nimble::max_pool2d"}));
+}
+
+TEST_F(PoolingRewrite, NotAnActivationThatOthersSee) {
+  expect_operators(  // what the activation made
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor x = in[0].relu();
+        return {at::max_pool2d(x, 3), x.slice(1, 0, 4) + 1};
+      },
+      {"aten::relu", "nimble::max_pool2d", "aten::add"});
+  expect_operators(  // what it is given
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor pooled = at::avg_pool2d(in[0], 3);
+        return {pooled.relu(), pooled + 1};
+      },
+      {"nimble::avg_pool2d", "aten::relu", "aten::add"});
+  expect_operators(  // a result of the program
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor pooled = at::avg_pool2d(in[0], 3);
+        return {pooled, pooled.relu()};
+      },
+      {"nimble::avg_pool2d", "aten::relu"});
+}
+
+TEST_F(PoolingRewrite, NotAnActivationWhoseArgumentChangesBeforeTheMaximum) {
+  expect_operators(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor x = in[0] * 2;
+        const at::Tensor positive = x.relu();
+        x.select(0, 0).zero_();
+        return {at::max_pool2d(positive, 3), x + 1};
+      },
+      {"aten::mul", "aten::relu", "aten::zero_", "nimble::max_pool2d", "aten::add"});
+}
+
+TEST_F(PoolingRewrite, NotAnActivationThatWritesToATensorItWasGiven) {
+  expect_operators(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor both = torch::zeros({2, 16, 3, 3}).contiguous(at::MemoryFormat::ChannelsLast);
+        at::Tensor half = both.slice(1, 0, 8);
+        at::silu_out(half, at::avg_pool2d(in[0], 3));
+        return {both + 1};
+      },
+      {"aten::clone", "nimble::avg_pool2d", "aten::silu", "aten::add"});
+}
+
+TEST_F(PoolingRewrite, NotWhereItWasMeasuredToBeSlower) {
+  const Function function = [](const Tensors& in) -> Tensors {
+    return {at::max_pool2d(in[0].relu(), 3), at::silu(at::avg_pool2d(in[0], 3))};
+  };
+  EXPECT_EQ(operators(forced(function, image_, kPooling, {}, measured(2, 1)).program),
+            (std::vector<std::string>{"aten::relu", "aten::max_pool2d_with_indices", "aten::avg_pool2d",
+                                      "aten::silu"}));
+  EXPECT_EQ(operators(forced(function, image_, kPooling, {}, measured(1, 2)).program),
+            (std::vector<std::string>{"nimble::max_pool2d", "nimble::avg_pool2d"}));
+}
+
 // All kinds of pooling, one behind and beside the other, with what may stand in their way: views, writes,
 // other readers.
 TEST_F(PoolingRewrite, RandomProgramsGiveWhatEagerGives) {
@@ -94,7 +243,7 @@ TEST_F(PoolingRewrite, RandomProgramsGiveWhatEagerGives) {
         const at::Tensor x = images[random() % images.size()];
         const std::int64_t size = between(1, std::min<std::int64_t>({3, x.size(2), x.size(3)}));
         const std::int64_t stride = between(1, 2), padding = between(0, size / 2);
-        switch (random() % 8) {
+        switch (random() % 11) {
           case 0:
             images.push_back(at::max_pool2d(x, size, stride, padding, 1, is_true()));
             break;
@@ -122,6 +271,15 @@ TEST_F(PoolingRewrite, RandomProgramsGiveWhatEagerGives) {
             if (is_true()) others.push_back(places);
             break;
           }
+          case 8:
+            images.push_back(at::max_pool2d(is_true() ? at::relu(x) : at::silu(x), size, stride, padding));
+            break;
+          case 9:
+            images.push_back(at::hardswish(at::avg_pool2d(x, size, stride, padding)));
+            break;
+          case 10:
+            images.push_back(at::sigmoid(images.back()));
+            break;
         }
       }
       Tensors results = {images.back() * 1, images[images.size() / 2] * 1};
