@@ -80,7 +80,7 @@ class Unneeded {
     for (auto& [id, task] : changed_) {
       edit_.replace(id, task.op, std::move(task.arguments), std::move(task.results));
     }
-    Rewritten result{.program = {}, .sites = std::move(sites_)};
+    Rewritten result{.program = {}, .sites = std::move(sites_), .gained = chooser_.gained()};
     result.program = std::move(edit_).finish();
     return result;
   }
@@ -120,6 +120,7 @@ class Unneeded {
       ways[0].push_back(edit_.make_task(reader, task.op, std::move(task.arguments), std::move(task.results)));
     }
     if (chooser_.faster_of(edit_.buffers(), ways) != 0) return;
+    chooser_.took(ways[0], ways[1]);
     for (std::size_t r = 0; r < readers.size(); ++r) {
       changed_.insert_or_assign(readers[r], std::move(ways[0][r]));
     }

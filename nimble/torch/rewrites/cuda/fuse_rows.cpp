@@ -64,6 +64,7 @@ class Fuse {
     }
     std::reverse(result.sites.begin(), result.sites.end());
     result.program = std::move(edit).finish();
+    result.gained = chooser_.gained();
     return result;
   }
 
@@ -240,6 +241,7 @@ class Fuse {
     }
     const std::size_t best = chooser_.faster_of(edit.buffers(), candidates);
     if (best == arguments.size()) return;
+    chooser_.took(candidates[best], as_they_are);
     for (const TaskId member : members) {
       if (member != kernel->at) edit.drop(member);
       place_[member.index()] = kernel->at;

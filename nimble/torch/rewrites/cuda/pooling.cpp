@@ -100,7 +100,7 @@ class Pool {
 
   Rewritten run() {
     for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) replace_if_faster(TaskId{i});
-    Rewritten result{.program = {}, .sites = std::move(sites_)};
+    Rewritten result{.program = {}, .sites = std::move(sites_), .gained = chooser_.gained()};
     result.program = std::move(edit_).finish();
     return result;
   }
@@ -123,6 +123,7 @@ class Pool {
     candidates[0].push_back(edit_.make_task(id, way->op, way->arguments, {way->result}));
     for (const TaskId task : replaced) candidates[1].push_back(program_.task(task));
     if (chooser_.faster_of(edit_.buffers(), candidates) != 0) return;
+    chooser_.took(candidates[0], candidates[1]);
     edit_.replace(id, way->op, std::move(way->arguments), {way->result});
     for (const TaskId task : replaced) {
       if (task != id) edit_.drop(task);
