@@ -16,7 +16,7 @@ std::string function_of(const Task& task) {
   return overload.empty() ? bare : bare + "." + overload;
 }
 
-bool can_be_step(const Program& program, const Uses& uses, const Task& task) {
+bool can_be_step(const Program& program, const Uses& uses, const Task& task, bool allows_changes) {
   if (task.draw || task.results.empty() || !std::holds_alternative<TensorRef>(task.results[0])) return false;
   const TensorRef& result = first_result(task);
   const Buffer& buffer = program.buffer(result.buffer);
@@ -28,7 +28,8 @@ bool can_be_step(const Program& program, const Uses& uses, const Task& task) {
     if (known_number(program, operand)) return result.dtype == first->dtype;
     if (const auto* ref = std::get_if<TensorRef>(&operand)) {
       return !ref->conjugate && !ref->negative && !kernels::device_type(ref->dtype).empty() &&
-             program.buffer(ref->buffer).device == buffer.device && uses.never_rewritten(*ref);
+             program.buffer(ref->buffer).device == buffer.device &&
+             (allows_changes || uses.never_rewritten(*ref));
     }
     const auto* value = std::get_if<c10::IValue>(&operand);
     return value && (value->isNone() || value->isBool() || value->isInt() || value->isDouble() ||
@@ -37,9 +38,9 @@ bool can_be_step(const Program& program, const Uses& uses, const Task& task) {
   return std::all_of(task.arguments.begin(), task.arguments.end(), can_be_argument);
 }
 
-bool makes_one_tensor(const Program& program, const Uses& uses, const Task& task) {
-  return can_be_step(program, uses, task) && task.results.size() == 1 && task.writes.size() == 1 &&
-         task.writes[0] == first_result(task);
+bool makes_one_tensor(const Program& program, const Uses& uses, const Task& task, bool allows_changes) {
+  return can_be_step(program, uses, task, allows_changes) && task.results.size() == 1 &&
+         task.writes.size() == 1 && task.writes[0] == first_result(task);
 }
 
 std::optional<c10::IValue> known_number(const Program& program, const Operand& operand) {

@@ -15,10 +15,12 @@ namespace nimble {
 std::string function_of(const Task& task);
 
 // Whether a task makes a new tensor of tensors that nobody changes, all on one device, and numbers: whether
-// there is a kernel for its operator is for nimble/kernels to tell.
-bool can_be_step(const Program& program, const Uses& uses, const Task& task);
+// there is a kernel for its operator is for nimble/kernels to tell. Who sees to it that the task does not
+// come to lie behind a change may allow changes.
+bool can_be_step(const Program& program, const Uses& uses, const Task& task, bool allows_changes = false);
 // And makes nothing else.
-bool makes_one_tensor(const Program& program, const Uses& uses, const Task& task);
+bool makes_one_tensor(const Program& program, const Uses& uses, const Task& task,
+                      bool allows_changes = false);
 
 // A number of the user's code where an operator takes a tensor: PyTorch wraps it in one, on the host.
 std::optional<c10::IValue> known_number(const Program& program, const Operand& operand);

@@ -71,7 +71,7 @@ class Fuse {
  private:
   // Nobody looks at the mean and the deviation of a layer norm.
   bool is_over_rows(const Task& task) const {
-    if (!can_be_step(program_, uses_, task)) return false;
+    if (!can_be_step(program_, uses_, task, context_.trains)) return false;
     if (!std::ranges::any_of(steps_of(program_, task).steps, kernels::is_over_rows)) return false;
     return std::all_of(task.results.begin() + 1, task.results.end(), [&](const Operand& other) {
       const auto* ref = std::get_if<TensorRef>(&other);  // none where nobody asked for it
@@ -91,7 +91,7 @@ class Fuse {
   bool may_join(const Members& members, TaskId id) const {
     const Task& task = program_.task(id);
     return !members.contains(id) && !taken_.contains(id) &&
-           (makes_one_tensor(program_, uses_, task) || is_over_rows(task)) &&
+           (makes_one_tensor(program_, uses_, task, context_.trains) || is_over_rows(task)) &&
            belong_together(task, program_.task(*members.begin()));
   }
 
@@ -199,23 +199,36 @@ class Fuse {
     return kernels::is_over_rows(step) || kernels::is_view(step) || kernels::has_kernel(step);
   }
 
-  // The last member before all that look at the results; false where something that the kernel reads is not
-  // there by then.
+  // The last member before all that look at the results, and with the same before and behind it that changes
+  // what the kernel reads, as an optimizer does the weights; false where there is none.
   bool find_place(Kernel& kernel, const Members& members) const {
-    const auto is_in_time = [&](TaskId at) {
-      return std::ranges::all_of(kernel.results, [&](const TensorRef& ref) {
-        return std::ranges::all_of(uses_.readers(ref.buffer), [&](TaskId reader) {
-          return members.contains(reader) || at < place_[reader.index()];
-        });
-      });
+    const auto fits = [&](TaskId at) {
+      return std::ranges::all_of(kernel.results,
+                                 [&](const TensorRef& ref) { return is_in_time(ref, members, at); }) &&
+             std::ranges::all_of(kernel.work.inputs,
+                                 [&](const TensorRef& ref) { return is_the_same(ref, members, at); });
     };
-    const auto last = std::find_if(members.rbegin(), members.rend(), is_in_time);
+    const auto last = std::find_if(members.rbegin(), members.rend(), fits);
     if (last == members.rend()) return false;
     kernel.at = *last;
-    return std::ranges::all_of(kernel.work.inputs, [&](const TensorRef& ref) {
-      return std::ranges::all_of(uses_.writers(ref.buffer), [&](TaskId writer) {
-        return !members.contains(writer) && place_[writer.index()] < kernel.at;
-      });
+    return true;
+  }
+
+  // Nobody else wants the result earlier.
+  bool is_in_time(const TensorRef& result, const Members& members, TaskId at) const {
+    return std::ranges::all_of(uses_.readers(result.buffer), [&](TaskId reader) {
+      return members.contains(reader) || at < place_[reader.index()];
+    });
+  }
+
+  // Read there, the input is what all members that read it have seen.
+  bool is_the_same(const TensorRef& input, const Members& members, TaskId at) const {
+    return std::ranges::all_of(uses_.writers(input.buffer), [&](TaskId writer) {
+      const bool is_before = place_[writer.index()] < at;
+      return !members.contains(writer) &&
+             std::ranges::all_of(uses_.readers(input.buffer), [&](TaskId reader) {
+               return !members.contains(reader) || (writer < reader) == is_before;
+             });
     });
   }
 

@@ -99,6 +99,37 @@ return %4 %2 %3
 )");
 }
 
+// As an optimizer does. The kernel reads the weight before that, and the product does not come behind it.
+TEST_F(FuseRowsTraining, WeightsMayBeChangedAtTheEndOfTheStep) {
+  const at::Tensor weight = weight_.clone();
+  const Program program = record(inputs_, [&](const Tensors& in) -> Tensors {
+    const at::Tensor scaled = (in[0] * weight).softmax(-1);
+    weight.add_(in[1].select(0, 0).select(0, 0));
+    return {scaled * in[2]};
+  });
+  const std::vector<std::string> names = {"fuse_rows"};
+  const AppliedRewrites applied = apply_rewrites(program, rewrites_named(names), inputs_, kTolerant);
+  EXPECT_EQ(drawn(applied.program), R"(
+%0 = nimble::rows(input0, extern0, input2)
+extern0 = add_(extern0, input1)
+return %0
+)");
+}
+
+TEST_F(FuseRowsTraining, NotAcrossAChangeOfWhatIsReadTwice) {
+  const at::Tensor weight = weight_.clone();
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor product = in[0] * weight;
+    weight.add_(in[1].select(0, 0).select(0, 0));
+    return {(product * weight).softmax(-1)};
+  };
+  const AppliedRewrites applied = trained(function);
+  const auto kernel = std::ranges::find_if(applied.program.tasks,
+                                           [](const Task& task) { return is_call_of(task, "nimble::rows"); });
+  ASSERT_NE(kernel, applied.program.tasks.end());
+  EXPECT_EQ(applied.program.tasks.size(), 3u) << "the first product stays before the change";
+}
+
 TEST_F(FuseRowsTraining, NotWithoutATolerance) {
   RewriteContext exact = kTolerant;
   exact.tolerant = false;
