@@ -24,6 +24,9 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 pytest.importorskip("expecttest", reason="PyTorch's operator samples need the package expecttest")
 from torch.testing._internal import common_methods_invocations
 
+# That forbids every other test of this process to set a flag of PyTorch's.
+torch.backends.__allow_nonbracketed_mutation_flag = True
+
 # PyTorch reseeds the generator inside every random sample; here it is the caller's seed that must matter.
 common_methods_invocations.wrapper_set_seed = lambda function, *args, **kwargs: function(*args, **kwargs)
 

@@ -13,6 +13,7 @@
 // sum of a cosine similarity does the two norms, and takes them in.
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <set>
@@ -185,7 +186,8 @@ class Fuse {
       return {};
     std::vector<at::Tensor> tensors;
     for (const TensorRef& ref : kernel.work.inputs) tensors.push_back(without_memory(ref));
-    const auto shapes = kernels::evaluate_steps(expression, tensors);
+    const auto shapes = shapes_of(expression, tensors);
+    if (shapes.empty()) return {};
     const bool are_as_recorded = std::ranges::all_of(kernel.work.made, [&](const Made& made) {
       const at::Tensor& shape = shapes[made.step];
       return shape.sizes() == at::IntArrayRef(made.ref.sizes) && shape.scalar_type() == made.ref.dtype &&
@@ -194,6 +196,15 @@ class Fuse {
     });
     if (!are_as_recorded || !kernels::has_row_kernel(expression, tensors, shapes)) return {};
     return kernel;
+  }
+  // None where the steps do not fit together: a number that a task spreads over a shape of which nothing else
+  // in it tells stays one number here, and who looks at that shape finds too few.
+  static std::vector<at::Tensor> shapes_of(const Expression& expression, at::TensorList tensors) {
+    try {
+      return kernels::evaluate_steps(expression, tensors);
+    } catch (const c10::Error&) {
+      return {};
+    }
   }
   static bool can_be_done(const Step& step) {
     return kernels::is_over_rows(step) || kernels::is_view(step) || kernels::has_kernel(step);

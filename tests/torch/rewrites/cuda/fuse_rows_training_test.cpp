@@ -130,6 +130,20 @@ TEST_F(FuseRowsTraining, NotAcrossAChangeOfWhatIsReadTwice) {
   EXPECT_EQ(applied.program.tasks.size(), 3u) << "the first product stays before the change";
 }
 
+// As behind the mean of what each row lost: the gradient is one number, spread over the rows, and then over
+// their elements. Computed inside the kernel it would be of no shape.
+TEST_F(FuseRowsTraining, ANumberThatIsSpreadOverRowsIsReadAndNotComputed) {
+  const at::Tensor gradient = torch::randn({});
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor of_rows = gradient.neg().expand({2, 4}) / 8;
+    const at::Tensor of_elements = of_rows.unsqueeze(-1).expand({2, 4, 6}) * in[0];
+    return {at::_log_softmax_backward_data(of_elements, in[1], 2, at::kFloat)};
+  };
+  const AppliedRewrites applied = trained(function);
+  EXPECT_EQ(operators(applied.program).back(), "nimble::rows");
+  expect_same(applied.program, function, inputs_, 1e-5);
+}
+
 TEST_F(FuseRowsTraining, NotWithoutATolerance) {
   RewriteContext exact = kTolerant;
   exact.tolerant = false;
