@@ -119,7 +119,12 @@ def assert_usually_as_near_as_eager(samples: list[tuple[Any, Any, Any]], least: 
             assert ours <= allowed, (
                 f"leaf {index} is usually {ours} from the exact result, eager {eagers}, allowed {allowed}"
             )
-            assert all(torch.equal(wide(a).isfinite(), wide(x).isfinite()) for a, _, x in leaves), index
+            # Where eager overflows, we may; nowhere else.
+            for a, e, x in leaves:
+                finite = wide(a).isfinite()
+                assert torch.equal(finite | ~wide(e).isfinite(), wide(x).isfinite() | ~wide(e).isfinite()), (
+                    index
+                )
         for leaf in leaves:
             assert_near_eager(index, *leaf)
 
