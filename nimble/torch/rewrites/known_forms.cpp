@@ -54,11 +54,18 @@ bool remembers(const Operand& argument) {
   return value && value->isObject();
 }
 
+// Of somebody's own operators nobody can tell what they do with anything at all.
+bool is_known(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return name.starts_with("aten::") || name.starts_with("nimble::");
+}
+
 // A recording makes something else of it than a task, or running it on anything at all may fail, or be
 // remembered.
 bool cannot_be_tried(const Task& task) {
-  return only_changes_metadata(task.op) || only_allocates(task.op) || is_host_bookkeeping(task.op) ||
-         task.draw || draws_random_numbers(task.op) || std::ranges::any_of(task.arguments, remembers) ||
+  return !is_known(task.op) || only_changes_metadata(task.op) || only_allocates(task.op) ||
+         is_host_bookkeeping(task.op) || task.draw || draws_random_numbers(task.op) ||
+         std::ranges::any_of(task.arguments, remembers) ||
          std::ranges::any_of(task.reads, [](const TensorRef& ref) {
            return c10::isIntegralType(ref.dtype, /*includeBool=*/false);  // indices of something, perhaps
          });

@@ -21,7 +21,8 @@ at::Tensor count(const at::Tensor& x) {
   return x.clone();
 }
 
-TORCH_LIBRARY_FRAGMENT(nimble_test, library) { library.def("count(Tensor x) -> Tensor", count); }
+TORCH_LIBRARY_FRAGMENT(nimble, library) { library.def("counted(Tensor x) -> Tensor", count); }
+TORCH_LIBRARY_FRAGMENT(somebodys, library) { library.def("counted(Tensor x) -> Tensor", count); }
 
 class KnownFormsTest : public RewriteTest {
  protected:
@@ -93,6 +94,13 @@ TEST_F(KnownFormsTest, NothingIsDrawnFromTheUsersGenerator) {
   EXPECT_TRUE(at::equal(next, torch::randn({2})));
 }
 
+TEST_F(KnownFormsTest, SomebodysOwnOperatorIsNotTried) {
+  const Program program = exp_neg(torch::randn({2, 3}));
+  counted = 0;
+  EXPECT_FALSE(forms_.are_as_said(with_last(program, "somebodys::counted"), program));
+  EXPECT_EQ(counted, 0);
+}
+
 // A task that packs its weights at its first run would keep those that were made up.
 TEST_F(KnownFormsTest, NothingIsPackedThatWasMadeUp) {
   const at::Tensor x = torch::randn({1, 3, 8, 8}), weight = torch::randn({4, 3, 3, 3});
@@ -110,7 +118,7 @@ TEST_F(KnownFormsTest, OneOfAKindIsTried) {
   Edit edit(program);
   for (std::uint32_t i = 0; i < 3; ++i) {
     const Task& task = program.task(TaskId{i});
-    edit.replace(TaskId{i}, find_operator("nimble_test::count"), task.arguments, task.results);
+    edit.replace(TaskId{i}, find_operator("nimble::counted"), task.arguments, task.results);
   }
   const Program changed = std::move(edit).finish();
   counted = 0;
