@@ -102,7 +102,7 @@ std::optional<std::vector<Operand>> padded_maximum(const Task& task, const Paddi
   if (!is_call_of(task, "aten::max_pool2d_with_indices")) return {};
   if (padding.value != -std::numeric_limits<double>::infinity()) return {};
   const auto* places = std::get_if<TensorRef>(&task.results[1]);
-  if (!places || !uses.readers(places->buffer).empty() || !uses.is_private(places->buffer)) return {};
+  if (!places || !uses.is_unread(places->buffer)) return {};
   const auto total = padding_of_pooling(task, padding, value_argument(task, kCeilMode).toBool());
   if (!total) return {};
   std::vector<Operand> arguments = task.arguments;

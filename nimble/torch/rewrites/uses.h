@@ -21,6 +21,9 @@ class Uses {
   // Nobody but the program's own tasks ever sees this buffer.
   bool is_private(BufferId buffer) const;
 
+  // Nobody at all does.
+  bool is_unread(BufferId buffer) const { return readers(buffer).empty() && is_private(buffer); }
+
   // The task whose result this ref is, as a whole, if that is an internal buffer that nobody writes to again.
   std::optional<TaskId> maker(const TensorRef& ref) const;
 

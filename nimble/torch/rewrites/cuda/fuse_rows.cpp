@@ -76,7 +76,7 @@ class Fuse {
     if (!std::ranges::any_of(steps_of(program_, task).steps, kernels::is_over_rows)) return false;
     return std::all_of(task.results.begin() + 1, task.results.end(), [&](const Operand& other) {
       const auto* ref = std::get_if<TensorRef>(&other);  // none where nobody asked for it
-      return !ref || (uses_.readers(ref->buffer).empty() && uses_.is_private(ref->buffer));
+      return !ref || uses_.is_unread(ref->buffer);
     });
   }
 

@@ -35,7 +35,7 @@ std::optional<Ours> max_pool(const Task& task, const Uses& uses) {
   static const auto op = find_operator("nimble::max_pool2d");
   if (!is_call_of(task, "aten::max_pool2d_with_indices")) return {};
   const auto* places = std::get_if<TensorRef>(&task.results[1]);
-  if (!places || !uses.readers(places->buffer).empty() || !uses.is_private(places->buffer)) return {};
+  if (!places || !uses.is_unread(places->buffer)) return {};
   std::vector<Operand> arguments = task.arguments;
   arguments.emplace_back(c10::IValue("none"));
   return Ours{op, std::move(arguments), first_result(task)};
