@@ -83,7 +83,7 @@ std::vector<Candidate> CandidateMaker::bind_all(std::vector<Schedule> schedules,
       candidate = bind(std::move(schedules[i]), &same_program, largest);
       candidate.rejected = why_not(candidate);
     } catch (const c10::OutOfMemoryError&) {  // what fits can still be replayed
-      candidate.rejected = kOutOfMemory;
+      candidate.rejected = "out of memory";
     }
     if (!largest && together > kMuch) largest = candidate.executable.get();
   }

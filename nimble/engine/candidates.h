@@ -22,9 +22,6 @@ struct Candidate {
   double median() const;
 };
 
-// Why a schedule for which there is no memory is none.
-inline constexpr const char* kOutOfMemory = "out of memory";
-
 // Plans and binds schedules of one program. What it is made of must outlive it.
 class CandidateMaker {
  public:

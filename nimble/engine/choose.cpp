@@ -63,7 +63,8 @@ Choice choose_schedule(const std::shared_ptr<const Program>& program, std::span<
   choice.plan_milliseconds = milliseconds_since(start);
   if (rivals.count() > 1) {
     const auto tuning = Clock::now();
-    KnownReplays known(std::move(known_times), *program);
+    const bool is_usual = options.graph && options.share_memory;  // what is looked at otherwise is not kept
+    KnownReplays known(is_usual ? std::move(known_times) : nullptr, *program);
     choice.remembered = rivals.remember(known);
     if (!choice.remembered) rivals.measure(options.tune_seconds, known);
     choice.tune_milliseconds = milliseconds_since(tuning);

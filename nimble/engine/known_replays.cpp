@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <functional>
+#include <unordered_map>
 
 #include "nimble/torch/rewrites/faster_of.h"
 
@@ -21,8 +22,18 @@ Nanoseconds rounded(double milliseconds) {
 }  // namespace
 
 std::string name_of(const Program& program) {
-  return std::to_string(std::hash<std::string>()(describe_tasks(program.tasks))) + " of " +
-         std::to_string(program.tasks.size()) + " tasks";
+  // Buffers have other numbers in another process, but are met in the same order.
+  std::string text = describe_tasks(program.tasks);
+  std::unordered_map<BufferId, std::size_t> met;
+  for (const Task& task : program.tasks) {
+    for (const auto* refs : {&task.reads, &task.writes}) {
+      for (const TensorRef& ref : *refs) {
+        text += ' ' + std::to_string(met.try_emplace(ref.buffer, met.size()).first->second);
+      }
+    }
+  }
+  return std::to_string(std::hash<std::string>()(text)) + " of " + std::to_string(program.tasks.size()) +
+         " tasks";
 }
 
 KnownReplays::KnownReplays(std::shared_ptr<KnownTimes> known, const Program& program)
@@ -32,13 +43,13 @@ std::string KnownReplays::key(std::string_view what) const {
   return "replay of " + program_ + ", " + std::string(what);
 }
 
-std::optional<double> KnownReplays::on_one_stream() const {
-  const auto time = known_ ? known_->find(key("one stream, best")) : std::nullopt;
+std::optional<double> KnownReplays::on_one_stream(const Program& beside) const {
+  const auto time = known_ ? known_->find(key("one stream, beside " + name_of(beside))) : std::nullopt;
   return time ? std::optional(static_cast<double>(*time) / kNanoseconds) : std::nullopt;
 }
 
-void KnownReplays::add_on_one_stream(double milliseconds) {
-  if (known_) known_->add(key("one stream, best"), rounded(milliseconds));
+void KnownReplays::add_on_one_stream(const Program& beside, double milliseconds) {
+  if (known_) known_->add(key("one stream, beside " + name_of(beside)), rounded(milliseconds));
 }
 
 std::optional<std::vector<KnownReplays::Replay>> KnownReplays::within(

@@ -14,7 +14,7 @@
 
 namespace nimble {
 
-// Says what the program does and by which kernels, the same in every process.
+// Says what the program does, to what and by which kernels, the same in every process.
 std::string name_of(const Program& program);
 
 // How long replays of one program took in earlier processes. `known` may be absent: then nothing is known.
@@ -22,9 +22,9 @@ class KnownReplays {
  public:
   KnownReplays(std::shared_ptr<KnownTimes> known, const Program& program);
 
-  // On one stream, the best of several.
-  std::optional<double> on_one_stream() const;  // milliseconds
-  void add_on_one_stream(double milliseconds);
+  // On one stream, the best of several, in turn with another program: milliseconds.
+  std::optional<double> on_one_stream(const Program& beside) const;
+  void add_on_one_stream(const Program& beside, double milliseconds);
 
   // By one schedule for each limit.
   struct Replay {

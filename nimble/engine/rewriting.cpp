@@ -40,13 +40,14 @@ RewritingTimes time_both(const std::shared_ptr<const Program>& recorded,
                          const std::shared_ptr<const Program>& rewritten, std::span<const at::Tensor> inputs,
                          double seconds, const std::shared_ptr<KnownTimes>& known_times) {
   KnownReplays before(known_times, *recorded), after(known_times, *rewritten);
-  if (const auto recorded_time = before.on_one_stream(), rewritten_time = after.on_one_stream();
+  if (const auto recorded_time = before.on_one_stream(*rewritten),
+      rewritten_time = after.on_one_stream(*recorded);
       recorded_time && rewritten_time) {
     return {*recorded_time, *rewritten_time};
   }
   const auto times = time_programs({recorded, rewritten}, inputs, seconds);
-  before.add_on_one_stream(times[0]);
-  after.add_on_one_stream(times[1]);
+  before.add_on_one_stream(*rewritten, times[0]);
+  after.add_on_one_stream(*recorded, times[1]);
   return {times[0], times[1]};
 }
 

@@ -13,6 +13,7 @@ namespace {
 // of tasks that could run side by side, and of all networks that were measured none was fastest on more than
 // eight streams.
 constexpr std::size_t kMostStreams = 128;
+constexpr const char* kTooManyStreams = "too many for the memory that CUDA would keep";
 
 // The number of the fastest candidate; those of 0 ms are none, the first always is one. From the fewest
 // streams to the most: more need more memory, so they must be faster by more than the noise.
@@ -83,8 +84,8 @@ void RivalSchedules::measure(double seconds, KnownReplays& known) {
   }
   const std::vector<double> milliseconds = medians();
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
-    // Another process may have the memory that this one had not.
-    if (candidates_[i].rejected == kOutOfMemory) continue;
+    // Another process may have the memory that this one had not, or other luck with kernels that vary.
+    if (!candidates_[i].rejected.empty() && candidates_[i].rejected != kTooManyStreams) continue;
     known.add(limits_[i], {candidates_[i].streams, milliseconds[i]});
   }
 }
@@ -108,7 +109,11 @@ std::vector<double> RivalSchedules::medians() const {
   return medians;
 }
 
-Candidate RivalSchedules::take_fastest() { return std::move(candidates_[fastest(medians())]); }
+Candidate RivalSchedules::take_fastest() {
+  expected_.reset();  // copies of all that the program changes: nobody needs them any more
+  spread_.reset();
+  return std::move(candidates_[fastest(medians())]);
+}
 
 // What the others are planned by and compared with; once.
 void RivalSchedules::look_at_first() {
@@ -126,7 +131,7 @@ void RivalSchedules::bind(const std::vector<std::size_t>& which) {
     Schedule schedule = maker_.plan(limits_[i]);
     if (program_->device().is_cuda() && schedule.streams.size() > kMostStreams) {
       candidates_[i].streams = schedule.streams.size();
-      candidates_[i].rejected = "too many for the memory that CUDA would keep";
+      candidates_[i].rejected = kTooManyStreams;
       continue;
     }
     // With more streams than it has a use for, a program gets the same schedule again.

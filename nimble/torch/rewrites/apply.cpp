@@ -65,10 +65,16 @@ std::string failure_of(const std::function<void()>& work) {
 }
 
 // For good: until here some tasks were never run with the others, and convolutions on a GPU only laid out
-// their results. If that fails, no rewrite stays.
-void record_for_good(AppliedRewrites& applied, const Program& original, std::span<const at::Tensor> inputs) {
-  const std::string failure = failure_of([&] { applied.program = record_anew(applied.program, inputs); });
-  if (failure.empty()) return;
+// their results. Says why that fails.
+std::string record_for_good(AppliedRewrites& applied, const Program& original,
+                            std::span<const at::Tensor> inputs) {
+  return failure_of([&] {
+    applied.program = record_anew(applied.program, inputs);
+    check_program(applied.program, original, "the last recording");
+  });
+}
+
+void drop_all(AppliedRewrites& applied, const Program& original, const std::string& failure) {
   for (RewriteReport& report : applied.reports) {
     if (report.dropped.empty()) report.dropped = failure;
   }
@@ -150,7 +156,15 @@ AppliedRewrites apply_rewrites(const Program& program, std::span<const Rewrite* 
     applied.reports.push_back(std::move(report));
   }
   if (trains && only_prepare(fired)) drop_preparations(applied, program);
-  if (!trains && !fired.empty()) record_for_good(applied, program, inputs);
+  if (trains || fired.empty()) return applied;
+  const std::string failure = record_for_good(applied, program, inputs);
+  if (failure.empty()) return applied;
+  if (!context.record_each) {  // that shows which of them it is
+    RewriteContext careful = context;
+    careful.record_each = true;
+    return apply_rewrites(program, rewrites, inputs, careful);
+  }
+  drop_all(applied, program, failure);
   return applied;
 }
 

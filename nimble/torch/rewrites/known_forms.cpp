@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 #include <sstream>
+#include <string_view>
+#include <unordered_set>
 
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/coming_kernels.h"
@@ -54,16 +56,33 @@ bool remembers(const Operand& argument) {
   return value && value->isObject();
 }
 
-// Of somebody's own operators nobody can tell what they do with anything at all.
-bool is_known(const c10::OperatorHandle& op) {
+// Some operators look at their values: an assertion, or an index, that finds anything at all ends the use of
+// a GPU. These do not.
+bool takes_anything(const c10::OperatorHandle& op) {
+  static const std::unordered_set<std::string_view> known = {"aten::convolution",
+                                                             "aten::_convolution",
+                                                             "aten::cudnn_convolution_relu",
+                                                             "aten::cudnn_batch_norm",
+                                                             "aten::native_batch_norm",
+                                                             "aten::cudnn_convolution_add_relu",
+                                                             "aten::mm",
+                                                             "aten::bmm",
+                                                             "aten::addmm",
+                                                             "aten::_addmm_activation",
+                                                             "aten::avg_pool2d",
+                                                             "aten::max_pool2d_with_indices",
+                                                             "aten::cat",
+                                                             "aten::clone",
+                                                             "aten::copy_"};
   const std::string& name = op.operator_name().name;
-  return name.starts_with("aten::") || name.starts_with("nimble::");
+  return name.starts_with("nimble::") || known.contains(name) ||
+         (name.starts_with("aten::") && op.hasTag(at::Tag::pointwise));
 }
 
 // A recording makes something else of it than a task, or running it on anything at all may fail, or be
 // remembered.
 bool cannot_be_tried(const Task& task) {
-  return !is_known(task.op) || only_changes_metadata(task.op) || only_allocates(task.op) ||
+  return !takes_anything(task.op) || only_changes_metadata(task.op) || only_allocates(task.op) ||
          is_host_bookkeeping(task.op) || task.draw || draws_random_numbers(task.op) ||
          std::ranges::any_of(task.arguments, remembers) ||
          std::ranges::any_of(task.reads, [](const TensorRef& ref) {
@@ -72,11 +91,12 @@ bool cannot_be_tried(const Task& task) {
 }
 
 // With every stride, those of dimensions of one element too: rewrites look at them.
-std::string kind_of(const Task& task) {
+std::string kind_of(const Task& task, const Program& program) {
   std::ostringstream kind;
   kind << describe_tasks({&task, 1});
   const auto add = [&](const TensorRef& ref) {
-    kind << ' ' << ref.dtype << at::IntArrayRef(ref.sizes) << at::IntArrayRef(ref.strides);
+    kind << ' ' << program.buffer(ref.buffer).device << ref.dtype << at::IntArrayRef(ref.sizes)
+         << at::IntArrayRef(ref.strides);
   };
   for (const Operand& argument : task.arguments) for_each_ref(argument, add);
   for (const Operand& result : task.results) {
@@ -89,7 +109,7 @@ std::string kind_of(const Task& task) {
 }  // namespace
 
 bool KnownForms::is_as_said(const Task& task, const Program& program) {
-  const auto [known, first] = tried_.try_emplace(kind_of(task), false);
+  const auto [known, first] = tried_.try_emplace(kind_of(task, program), false);
   if (!first || cannot_be_tried(task)) return known->second;
   try {
     try_alone(task, program.buffers);

@@ -174,6 +174,7 @@ class Fuse {
     Kernel kernel{.work = {}, .results = {}, .at = *members.begin()};
     for (const TaskId member : members) {
       const TensorRef& ref = first_result(program_.task(member));
+      if (uses_.writers(ref.buffer).size() != 1) return {};  // who of the members sees which of its values?
       const Value made = kernel.work.add(program_, program_.task(member));
       if (!is_seen_outside(ref, members)) continue;
       kernel.work.expression.results.push_back(made);
@@ -197,6 +198,7 @@ class Fuse {
     if (!are_as_recorded || !kernels::has_row_kernel(expression, tensors, shapes)) return {};
     return kernel;
   }
+
   // None where the steps do not fit together: a number that a task spreads over a shape of which nothing else
   // in it tells stays one number here, and who looks at that shape finds too few.
   static std::vector<at::Tensor> shapes_of(const Expression& expression, at::TensorList tensors) {

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "nimble/kernels/calls_as_steps.h"
+#include "nimble/kernels/row_steps.h"
 #include "nimble/torch/rewrites/cuda/spreading.h"
 #include "nimble/torch/rewrites/pointwise_tasks.h"
 
@@ -13,6 +14,14 @@ using kernels::Step;
 using kernels::Value;
 
 namespace {
+
+// One element stands for several.
+bool is_spread(const TensorRef& ref) {
+  for (std::size_t d = 0; d < ref.sizes.size(); ++d) {
+    if (ref.strides[d] == 0 && ref.sizes[d] > 1) return true;
+  }
+  return false;
+}
 
 std::vector<Value*> values_in(std::vector<Step>& steps) {
   std::vector<Value*> all;
@@ -34,10 +43,13 @@ TaskSteps steps_of(const Program& program, const Task& task) {
 
 Value TaskExpression::add(const Program& program, const Task& task) {
   TaskSteps added = steps_of(program, task);
+  // A sum over a number that is spread counts it as often as it is there: in a kernel it would be there once.
+  const bool over_rows = std::ranges::any_of(added.steps, kernels::is_over_rows);
   std::vector<std::optional<Value>> given(added.inputs.size());  // what the steps do not need is none
   for (const Value* value : values_in(added.steps)) {
     if (value->kind != Value::Kind::kInput || given[value->index]) continue;
-    given[value->index] = value_of(added.inputs[value->index]);
+    const TensorRef& ref = added.inputs[value->index];
+    given[value->index] = over_rows && is_spread(ref) ? input_of(inputs, ref) : value_of(ref);
   }
   auto& steps = expression.steps;
   const std::size_t first = steps.size();

@@ -311,5 +311,21 @@ TEST_F(FuseRowReductions, RandomProgramsGiveEagersBits) {
   EXPECT_GT(fired, 160u);
 }
 
+// Each counts as often as it is there.
+TEST_F(FuseRowReductions, SumsOfNumbersThatAreSpreadAreThoseOfAll) {
+  const Tensors inputs = {torch::randn({4, 1}), torch::randn({})};
+  for (
+      const Function& function : std::vector<Function>{
+          [](const Tensors& in) -> Tensors {
+            return {(in[0] * 2).expand({4, 8}).sum(-1)};
+          },
+          [](const Tensors& in) -> Tensors { return {(in[1] * 3).expand({8}).norm()}; },
+          [](const Tensors& in) -> Tensors {
+            return {at::mse_loss((in[0] * 2).expand({4, 8}), (in[0] + 1).expand({4, 8}), at::Reduction::Sum)};
+          }}) {
+    expect_same(fused(function, inputs).program, function, inputs);
+  }
+}
+
 }  // namespace
 }  // namespace nimble

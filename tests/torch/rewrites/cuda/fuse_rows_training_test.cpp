@@ -144,6 +144,15 @@ TEST_F(FuseRowsTraining, ANumberThatIsSpreadOverRowsIsReadAndNotComputed) {
   expect_same(applied.program, function, inputs_, 1e-5);
 }
 
+TEST_F(FuseRowsTraining, ACastSeesWhatWasChangedBeforeIt) {
+  const Function function = [](const Tensors& in) -> Tensors {
+    at::Tensor y = (in[0] * in[1]).softmax(-1);
+    y.select(-1, 0).fill_(0);
+    return {y.to(at::kHalf), y};
+  };
+  expect_same(trained(function).program, function, inputs_, 1e-3);
+}
+
 TEST_F(FuseRowsTraining, NotWithoutATolerance) {
   RewriteContext exact = kTolerant;
   exact.tolerant = false;
