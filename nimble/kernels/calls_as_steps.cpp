@@ -2,6 +2,8 @@
 
 #include <ATen/core/Reduction.h>
 
+#include "nimble/kernels/element_source.h"
+
 namespace nimble::kernels {
 namespace {
 
@@ -47,13 +49,33 @@ class Steps {
   std::vector<Step> steps_;
 };
 
-// Its squares are rounded as they would be in memory.
-std::vector<Step> squared_error(const Step& call) {
+const char* reduction_named(std::int64_t reduction) {
+  return reduction == at::Reduction::Mean ? "mean" : "sum";
+}
+
+// What is lost for each element is rounded as it would be in memory.
+std::vector<Step> loss_of_all(const Step& call) {
   const auto reduction = std::get<c10::IValue>(call.arguments.at(2)).toInt();
   if (reduction == at::Reduction::None) return {call};
   Step each = call;
   each.arguments[2] = c10::IValue(static_cast<std::int64_t>(at::Reduction::None));
-  return {each, {reduction == at::Reduction::Mean ? "mean" : "sum", {step(0), kNone}}};
+  return {each, {reduction_named(reduction), {step(0), kNone}}};
+}
+
+// The mean or sum of (1 - y) x - log(sigmoid(x)), where that logarithm is min(x, 0) - log(1 + exp(-|x|)).
+std::vector<Step> cross_entropy_with_logits(const Step& call, c10::ScalarType type) {
+  Steps steps(call, type);
+  const auto reduction = steps.constant(4).toInt();
+  const bool is_weighted =
+      std::holds_alternative<Value>(call.arguments[2]) || std::holds_alternative<Value>(call.arguments[3]);
+  if (reduction == at::Reduction::None || is_weighted) return {call};
+  const c10::IValue one(1);
+  const Argument x = steps.wide(0), y = steps.wide(1);
+  const Argument wrong = steps.product(steps.add("rsub.Scalar", {y, one, one}), x);
+  const Argument far = steps.add("exp", {steps.add("neg", {steps.add("abs", {x})})});
+  const Argument logarithm =
+      steps.difference(steps.add("clamp_max", {x, c10::IValue(0)}), steps.add("log1p", {far}));
+  return steps.finish(steps.add(reduction_named(reduction), {steps.difference(wrong, logarithm), kNone}));
 }
 
 // y (g - sum(g y))
@@ -93,7 +115,8 @@ std::vector<Step> layer_norm_backward(const Step& call, c10::ScalarType type) {
 }  // namespace
 
 std::vector<Step> as_steps(const Step& call, c10::ScalarType type) {
-  if (call.function == "mse_loss") return squared_error(call);
+  if (is_loss(call)) return loss_of_all(call);
+  if (call.function == "binary_cross_entropy_with_logits") return cross_entropy_with_logits(call, type);
   if (call.function == "_softmax_backward_data") return softmax_backward(call, type);
   if (call.function == "_log_softmax_backward_data") return log_softmax_backward(call, type);
   if (call.function == "native_layer_norm_backward") return layer_norm_backward(call, type);

@@ -30,9 +30,11 @@ const std::unordered_map<std::string_view, Emission>& emissions() {
       {"relu", {"relu", {0}}},
       {"relu6", {"relu6", {0}}},
       {"neg", {"neg", {0}}},
+      {"sgn", {"sgn", {0}}},
       {"abs", {"abs", {0}}},
       {"exp", {"exp", {0}}},
       {"log", {"log", {0}}},
+      {"log1p", {"log1p", {0}}},
       {"sqrt", {"sqrt", {0}}},
       {"rsqrt", {"rsqrt", {0}}},
       {"reciprocal", {"reciprocal", {0}}},
@@ -70,6 +72,8 @@ const std::unordered_map<std::string_view, Emission>& emissions() {
       {"addcmul", {"addcmul", {0, 1, 2, 3}}},
       {"addcdiv", {"addcdiv", {0, 1, 2, 3}}},
       {"mse_loss", {"squared_difference", {0, 1}, kMemory}},
+      {"smooth_l1_loss", {"smooth_l1", {0, 1, 3}}},
+      {"huber_loss", {"huber", {0, 1, 3}}},
       {"eq.Tensor", {"eq", {0, 1}, kOperands}},
       {"eq.Scalar", {"eq", {0, 1}, kOperands}},
       {"ne.Tensor", {"ne", {0, 1}, kOperands}},
@@ -90,6 +94,11 @@ const std::unordered_map<std::string_view, Emission>& emissions() {
       {"hardtanh_backward", {"hardtanh_backward", {0, 1, 2, 3}}},
       {"sigmoid_backward", {"sigmoid_backward", {0, 1}, kMemory}},
       {"tanh_backward", {"tanh_backward", {0, 1}, kMemory}},
+      {"silu_backward", {"silu_backward", {0, 1}}},
+      {"gelu_backward", {"gelu_backward", {0, 1}}},
+      {"hardsigmoid_backward", {"hardsigmoid_backward", {0, 1}}},
+      {"hardswish_backward", {"hardswish_backward", {0, 1}}},
+      {"leaky_relu_backward", {"leaky_relu_backward", {0, 1, 2}}},
       // Of lists of tensors, with kernels of their own in ATen.
       {"_foreach_neg", {"neg", {0}}},
       {"_foreach_sqrt", {"sqrt", {0}}},
@@ -118,9 +127,11 @@ bool is_number(const Argument& argument) {
 // The emission of one call, which may depend on its constants.
 Emission emission_of(const Step& step) {
   Emission emission = emissions().at(step.function);
-  if (step.function == "gelu" && std::get<c10::IValue>(step.arguments.at(1)).toStringRef() == "tanh") {
-    emission.function = "gelu_tanh";
-  }
+  const auto is_by_tanh = [&](std::size_t argument) {
+    return std::get<c10::IValue>(step.arguments.at(argument)).toStringRef() == "tanh";
+  };
+  if (step.function == "gelu" && is_by_tanh(1)) emission.function = "gelu_tanh";
+  if (step.function == "gelu_backward" && is_by_tanh(2)) emission.function = "gelu_tanh_backward";
   if (step.function == "clamp" || step.function == "hardtanh") {  // either limit may be none
     if (!is_number(step.arguments.at(1))) return {"clamp_max", {0, 2}};
     if (!is_number(step.arguments.at(2))) return {"clamp_min", {0, 1}};
@@ -159,6 +170,10 @@ std::string literal(const c10::IValue& constant, std::string_view arithmetic) {
   return "static_cast<" + std::string(arithmetic) + ">(" + text + ")";
 }
 
+bool is_loss(const Step& step) {
+  return step.function == "mse_loss" || step.function == "smooth_l1_loss" || step.function == "huber_loss";
+}
+
 namespace {
 
 bool keeps_layout(const Argument& format) {
@@ -176,9 +191,9 @@ bool is_cast(const Step& to_copy) {
          constant(3).isNone() && constant(4).isNone() && keeps_layout(to_copy.arguments.at(6));
 }
 
-// A loss that is not yet summed.
-bool is_of_each_element(const Step& loss) {
-  return std::get<c10::IValue>(loss.arguments.at(2)).toInt() == at::Reduction::None;
+// Is no loss, or one that is not yet summed.
+bool is_of_each_element(const Step& step) {
+  return !is_loss(step) || std::get<c10::IValue>(step.arguments.at(2)).toInt() == at::Reduction::None;
 }
 
 }  // namespace
@@ -187,7 +202,7 @@ bool has_kernel(const Step& step) {
   if (!emissions().contains(step.function)) return false;
   if (step.function == "_to_copy" && !is_cast(step)) return false;
   if (step.function == "clone" && !keeps_layout(step.arguments.at(1))) return false;
-  if (step.function == "mse_loss" && !is_of_each_element(step)) return false;
+  if (!is_of_each_element(step)) return false;
   const auto used = emission_of(step).arguments;
   return std::all_of(used.begin(), used.end(), [&](std::size_t i) {
     return std::holds_alternative<Value>(step.arguments.at(i)) || is_number(step.arguments[i]);

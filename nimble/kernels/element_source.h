@@ -17,6 +17,10 @@ bool has_kernel(const Step& step);
 // rounded but one, as IEEE 754 says. (Of a NaN only that it is one is kept.)
 bool has_exact_kernel(const Step& step);
 
+// Whether a call tells what is lost by giving one tensor for another, by an operator that a kernel can do for
+// each element. Its third argument says whether that is all, or their mean or sum is wanted.
+bool is_loss(const Step& step);
+
 // The function of device/functions.cu that does such a call, and what it is given, in its order: values, or
 // numbers.
 struct FunctionCall {

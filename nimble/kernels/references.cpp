@@ -13,8 +13,8 @@ std::vector<at::Tensor> pointwise(at::TensorList inputs, std::string_view expres
   return evaluate(parse_expression(expression), inputs);
 }
 
-at::Tensor& pointwise_out(at::TensorList inputs, std::string_view expression, at::Tensor& out) {
-  return copy_into(out, pointwise(inputs, expression).at(0));
+void pointwise_out(at::TensorList inputs, std::string_view expression, at::TensorList out) {
+  copy_into(out, pointwise(inputs, expression));
 }
 
 std::vector<at::Tensor> rows(at::TensorList inputs, std::string_view expression, std::int64_t) {

@@ -11,7 +11,7 @@ namespace nimble::kernels {
 // and what their kernels are tested against.
 
 std::vector<at::Tensor> pointwise(at::TensorList inputs, std::string_view expression);
-at::Tensor& pointwise_out(at::TensorList inputs, std::string_view expression, at::Tensor& out);
+void pointwise_out(at::TensorList inputs, std::string_view expression, at::TensorList out);
 
 std::vector<at::Tensor> rows(at::TensorList inputs, std::string_view expression, std::int64_t candidate);
 

@@ -7,7 +7,7 @@ namespace {
 TORCH_LIBRARY_FRAGMENT(nimble, library) {
   // What the expression says (nimble/kernels/expression.h), in one kernel.
   library.def("pointwise(Tensor[] inputs, str expression) -> Tensor[]");
-  library.def("pointwise.out(Tensor[] inputs, str expression, *, Tensor(a!) out) -> Tensor(a!)");
+  library.def("pointwise.out(Tensor[] inputs, str expression, *, Tensor(a!)[] out) -> ()");
 
   // The same for floats on a CPU, by loops over blocks that stay in its caches.
   library.def("pointwise_blocks(Tensor[] inputs, str expression) -> Tensor[]");

@@ -28,11 +28,60 @@ TEST(CallsAsStepsTest, OtherCallsAreTheirOnlyStep) {
   EXPECT_EQ(steps_of("mse_loss(x0, x1, 0)", 2, at::kFloat), "%0 = mse_loss(x0, x1, 0); return %0");
 }
 
-TEST(CallsAsStepsTest, ASquaredErrorIsOneForEachElementAndTheirMeanOrSum) {
-  EXPECT_EQ(steps_of("mse_loss(x0, x1, 1)", 2, at::kFloat),
-            "%0 = mse_loss(x0, x1, 0); %1 = mean(%0, none); return %1");
-  EXPECT_EQ(steps_of("mse_loss(x0, x1, 2)", 2, at::kFloat),
-            "%0 = mse_loss(x0, x1, 0); %1 = sum(%0, none); return %1");
+TEST(CallsAsStepsTest, ALossIsOneForEachElementAndTheirMeanOrSum) {
+  for (const std::string loss :
+       {"mse_loss(x0, x1, R)", "smooth_l1_loss(x0, x1, R, 0.5)", "huber_loss(x0, x1, R, 0.5)"}) {
+    const auto call = [&](const char* reduction) {
+      return std::string(loss).replace(loss.find('R'), 1, reduction);
+    };
+    const std::string each = "%0 = " + call("0");
+    EXPECT_EQ(steps_of(call("1"), 2, at::kFloat), each + "; %1 = mean(%0, none); return %1");
+    EXPECT_EQ(steps_of(call("2"), 2, at::kFloat), each + "; %1 = sum(%0, none); return %1");
+  }
+}
+
+TEST(CallsAsStepsTest, LossesOfWholeTensors) {
+  for (const auto type : kTypes) {
+    const at::Tensor a = (at::randn({3, 50}) * 2).to(type), b = at::rand({3, 50}).to(type),
+                     x = a.to(at::kDouble), y = b.to(at::kDouble);
+    for (const std::int64_t reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
+      const auto expect_loss = [&](const std::string& call, const at::Tensor& exact) {
+        SCOPED_TRACE(call);
+        expect_near(run_kernel(steps_of(call, 2, type), {a, b}).results[0], exact, type);
+      };
+      const std::string r = std::to_string(reduction);
+      expect_loss("smooth_l1_loss(x0, x1, " + r + ", 0.5)", at::smooth_l1_loss(x, y, reduction, 0.5));
+      expect_loss("huber_loss(x0, x1, " + r + ", 1.5)", at::huber_loss(x, y, reduction, 1.5));
+      expect_loss("binary_cross_entropy_with_logits(x0, x1, none, none, " + r + ")",
+                  at::binary_cross_entropy_with_logits(x, y, {}, {}, reduction));
+    }
+  }
+}
+
+TEST(CallsAsStepsTest, FarFromZeroCrossEntropyIsAsNearAsAtens) {
+  const at::Tensor x = at::tensor({100.0f, -100.0f, 30.0f, -30.0f, 8.0f, 0.0f});
+  const std::string text = steps_of("binary_cross_entropy_with_logits(x0, x1, none, none, 2)", 2, at::kFloat);
+  for (const double y : {0.0, 0.3, 1.0}) {
+    for (std::int64_t i = 0; i < x.numel(); ++i) {
+      const at::Tensor one = x.slice(0, i, i + 1), label = at::full_like(one, y);
+      const auto loss = [](const at::Tensor& logit, const at::Tensor& wanted) {
+        return at::binary_cross_entropy_with_logits(logit, wanted, {}, {}, at::Reduction::Sum);
+      };
+      const at::Tensor exact = loss(one.to(at::kDouble), label.to(at::kDouble));
+      EXPECT_LE(error_of(run_kernel(text, {one, label}).results[0], exact),
+                error_of(loss(one, label), exact) + 1e-7 * exact.item<double>())
+          << x[i].item<float>() << " " << y;
+    }
+  }
+}
+
+TEST(CallsAsStepsTest, WeightedCrossEntropyAndThatOfEachElementAreTheirOnlyStep) {
+  for (const std::string call : {"binary_cross_entropy_with_logits(x0, x1, x2, none, 1)",
+                                 "binary_cross_entropy_with_logits(x0, x1, none, x2, 1)",
+                                 "binary_cross_entropy_with_logits(x0, x1, none, none, 0)"}) {
+    const std::size_t inputs = call.find("x2") == call.npos ? 2 : 3;
+    EXPECT_EQ(steps_of(call, inputs, at::kFloat), "%0 = " + call + "; return %0");
+  }
 }
 
 TEST(CallsAsStepsTest, TheWaysBackThroughSoftmaxes) {

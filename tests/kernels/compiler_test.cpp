@@ -360,6 +360,24 @@ TEST(CompilerTest, AGroupOfProductsWithoutMemoryTellsItsShapesAndItsKernelWherev
   EXPECT_TRUE(results[1].is_contiguous(at::MemoryFormat::ChannelsLast));
 }
 
+TEST(CompilerTest, PointwiseWorkWithoutMemoryTellsItsKernelWhereverItsResultsGo) {
+  const auto meta = at::device(at::kMeta).dtype(at::kHalf).memory_format(at::MemoryFormat::ChannelsLast);
+  const at::Tensor x = at::empty({2, 32, 7, 7}, meta), whole = at::empty({2, 64, 7, 7}, meta);
+  const std::string text = "%0 = add.Tensor(x0, x0, 1); %1 = relu(%0); return %0, %1";
+  const auto run = [&](const char* overload, const std::vector<at::Tensor>& places) {
+    torch::jit::Stack stack = {c10::List<at::Tensor>({x}), text};
+    if (!places.empty()) stack.emplace_back(c10::List<at::Tensor>(places));
+    c10::Dispatcher::singleton().findSchemaOrThrow("nimble::pointwise", overload).callBoxed(&stack);
+    return stack;
+  };
+  KernelCollector collector;
+  EXPECT_EQ(run("", {})[0].toTensorVector().size(), 2u);
+  EXPECT_TRUE(run("out", {at::empty_like(x), whole.slice(1, 8, 40)}).empty());
+  EXPECT_EQ(collector.kernels.size(), 2u);
+  EXPECT_THROW(run("out", {at::empty_like(x)}), InvalidInput) << "one place for two results";
+  EXPECT_THROW(run("out", {at::empty_like(x), whole}), InvalidInput) << "a place of another shape";
+}
+
 // Compilations take turns between two copies of the compiler.
 TEST(CompilerTest, TheSameKernelIsTheSameEachTimeItIsCompiled) {
   for (const KernelSource& kernel : {trivial(1), pointwise(at::kHalf), matrix(at::kFloat, true)}) {

@@ -159,15 +159,26 @@ TEST(PointwiseBlocks, LayoutsAndBroadcasts) {
 }
 
 TEST(PointwiseBlocks, SeveralResultsAndValuesThatAreReadAgain) {
-  expect_close(
+  const std::string text =
       "%0 = exp(x0); %1 = add.Tensor(%0, x1, 1); %2 = mul.Tensor(%1, %0); %3 = sub.Tensor(%2, %1, 1); "
-      "return %1, %3",
-      {at::randn({1300}), at::randn({1300})});
+      "return %1, %3, %0";
+  EXPECT_TRUE(BlockProgram::from(parse_expression(text)));
+  for (const std::int64_t size : {5L, kBlock, 3 * kBlock + 5, 100'003L}) {
+    expect_close(text, {at::randn({size}), at::randn({size})});
+  }
+  expect_close(text, {at::randn({2, 12, 9, 9}).contiguous(at::MemoryFormat::ChannelsLast), at::randn({9})});
 }
 
-TEST(PointwiseBlocks, ResultsThatAreNotTheLastStepAloneAreLeftToAten) {
+TEST(PointwiseBlocks, AResultThatIsSmallerThanAnotherIsLeftToAten) {
+  const std::string text = "%0 = exp(x0); %1 = add.Tensor(%0, x1, 1); return %0, %1";
+  EXPECT_TRUE(BlockProgram::from(parse_expression(text)));
+  expect_close(text, {at::randn({3, 1}), at::randn({5})});
+  expect_close("%0 = exp(x0); %1 = add.Tensor(%0, x1, 1); return %0", {at::randn({3, 1}), at::randn({5})});
+}
+
+TEST(PointwiseBlocks, ResultsThatAreInputsOrThereTwiceAreLeftToAten) {
   const std::vector<at::Tensor> inputs = {at::randn({3, 1}), at::randn({5})};
-  for (const std::string results : {"%1, %1", "%0", "%0, %1", "x0", "%1, x1"}) {
+  for (const std::string results : {"%1, %1", "x0", "%1, x1"}) {
     const std::string text = "%0 = exp(x0); %1 = add.Tensor(%0, x1, 1); return " + results;
     EXPECT_FALSE(BlockProgram::from(parse_expression(text))) << text;
     expect_close(text, inputs);

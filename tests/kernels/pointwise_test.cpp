@@ -148,6 +148,56 @@ TEST(PointwiseTest, NothingGoesBackFromALimitOrBeyond) {
   }
 }
 
+// Smooth ones, their corners, and far away.
+TEST(PointwiseTest, TheWaysBackThroughActivations) {
+  const at::Tensor corners = at::tensor({-3.0, 3.0, 0.0, -0.0, -100.0, 100.0, NAN});
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    const at::Tensor x = at::cat({corners, at::randn({193}) * 3}).to(type),
+                     gradient = (at::randn({200}) + 2).to(type);
+    for (const std::string call : {"silu_backward(x0, x1)", "gelu_backward(x0, x1, 'none')",
+                                   "gelu_backward(x0, x1, 'tanh')", "hardsigmoid_backward(x0, x1)",
+                                   "hardswish_backward(x0, x1)", "leaky_relu_backward(x0, x1, 0.1, false)"}) {
+      const std::string text = "%0 = " + call + "; return %0";
+      const at::Tensor given = run_kernel(text, {gradient, x}).results[0],
+                       exact =
+                           evaluate(parse_expression(text), {gradient.to(at::kDouble), x.to(at::kDouble)})[0];
+      const double rounding = type == at::kDouble  ? 1e-14
+                              : type == at::kFloat ? 1e-6
+                              : type == at::kHalf  ? 1e-3
+                                                   : 8e-3;
+      EXPECT_EQ(given.scalar_type(), type);
+      EXPECT_TRUE(at::allclose(given.to(at::kDouble), exact, rounding, 4 * rounding, /*equal_nan=*/true))
+          << call << " of " << type << "\n"
+          << (given.to(at::kDouble) - exact).abs().nan_to_num().max();
+    }
+  }
+}
+
+TEST(PointwiseTest, LossesOfEachElement) {
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    const at::Tensor a = at::randn({100}).to(type), b = at::randn({100}).to(type);
+    for (const std::string call : {"smooth_l1_loss(x0, x1, 0, 0.5)", "smooth_l1_loss(x0, x1, 0, 0)",
+                                   "huber_loss(x0, x1, 0, 1.5)", "sgn(x0)", "log1p(x1)"}) {
+      const std::string text = "%0 = " + call + "; %1 = sub.Tensor(x0, x1, 1); return %0, %1";
+      const at::Tensor given = run_kernel(text, {a, b}).results[0],
+                       exact = evaluate(parse_expression(text), {a.to(at::kDouble), b.to(at::kDouble)})[0];
+      const double rounding = type == at::kDouble  ? 1e-14
+                              : type == at::kFloat ? 1e-6
+                              : type == at::kHalf  ? 1e-3
+                                                   : 8e-3;
+      EXPECT_TRUE(at::allclose(given.to(at::kDouble), exact, rounding, rounding, /*equal_nan=*/true))
+          << call << " of " << type;
+    }
+  }
+}
+
+TEST(PointwiseTest, LossesThatAreSummedHaveNoPointwiseKernel) {
+  for (const std::string loss :
+       {"mse_loss(x0, x1, 1)", "smooth_l1_loss(x0, x1, 1, 1)", "huber_loss(x0, x1, 2, 1)"}) {
+    EXPECT_FALSE(has_kernel(parse_expression("%0 = " + loss + "; return %0").steps[0])) << loss;
+  }
+}
+
 TEST(PointwiseTest, ExactAreThoseThatRoundOnceAtMost) {
   const auto is_exact = [](const std::string& call) {
     return has_exact_kernel(parse_expression("%0 = " + call + "; return %0").steps[0]);
@@ -160,11 +210,26 @@ TEST(PointwiseTest, ExactAreThoseThatRoundOnceAtMost) {
         "_to_copy(x0, 5, none, none, none, false, none)"}) {
     EXPECT_TRUE(is_exact(exact)) << exact;
   }
-  for (const char* inexact :
-       {"exp(x0)", "sigmoid(x0)", "gelu(x0, 'none')", "silu(x0)", "rsqrt(x0)", "reciprocal(x0)",
-        "add.Tensor(x0, x1, 0.5)", "add.Tensor(x0, x1, -1)", "sub.Scalar(x0, 1, 2)", "addcmul(x0, x1, x2, 1)",
-        "pow.Tensor_Scalar(x0, 3)", "sigmoid_backward(x0, x1)", "tanh_backward(x0, x1)", "hardswish(x0)",
-        "_to_copy(x0, 3, none, none, none, false, none)", "cumsum(x0, 1, none)", "clamp(x0, nan, none)"}) {
+  for (const char* inexact : {"exp(x0)",
+                              "sigmoid(x0)",
+                              "gelu(x0, 'none')",
+                              "silu(x0)",
+                              "rsqrt(x0)",
+                              "reciprocal(x0)",
+                              "add.Tensor(x0, x1, 0.5)",
+                              "add.Tensor(x0, x1, -1)",
+                              "sub.Scalar(x0, 1, 2)",
+                              "addcmul(x0, x1, x2, 1)",
+                              "pow.Tensor_Scalar(x0, 3)",
+                              "sigmoid_backward(x0, x1)",
+                              "tanh_backward(x0, x1)",
+                              "hardswish(x0)",
+                              "silu_backward(x0, x1)",
+                              "gelu_backward(x0, x1, 'none')",
+                              "huber_loss(x0, x1, 0, 1)",
+                              "_to_copy(x0, 3, none, none, none, false, none)",
+                              "cumsum(x0, 1, none)",
+                              "clamp(x0, nan, none)"}) {
     EXPECT_FALSE(is_exact(inexact)) << inexact;
   }
 }
@@ -202,6 +267,20 @@ TEST(PointwiseTest, SlicesAreWrittenInPlaceAsWideAsTheyAreAligned) {
     EXPECT_NE(kernel.text.find("Vector<float, " + width + "> r0"), std::string::npos) << first;
     EXPECT_TRUE(at::equal(place, at::relu(x + x))) << first;
     EXPECT_EQ((whole == 12345.0f).sum().item<std::int64_t>(), 16 * 64 * 32) << first;
+  }
+}
+
+TEST(PointwiseTest, OneResultMayGoIntoASliceAndAnotherElsewhere) {
+  const Expression expression = parse_expression("%0 = add.Tensor(x0, x1, 1); %1 = relu(%0); return %0, %1");
+  const at::Tensor x = at::randn({1, 64, 8, 8}).contiguous(at::MemoryFormat::ChannelsLast);
+  const auto steps = evaluate_steps(expression, {testing::without_memory(x), testing::without_memory(x)});
+  for (const std::int64_t first : {0, 4, 7}) {
+    const at::Tensor whole = at::full({1, 80, 8, 8}, 12345.0f).contiguous(at::MemoryFormat::ChannelsLast);
+    const at::Tensor place = whole.slice(1, first, first + 64), sum = at::empty_like(x);
+    testing::run_on_host(pointwise_source(expression, {x, x}, steps, {sum, place}), {x, x, sum, place});
+    EXPECT_TRUE(at::equal(sum, x + x)) << first;
+    EXPECT_TRUE(at::equal(place, at::relu(x + x))) << first;
+    EXPECT_EQ((whole == 12345.0f).sum().item<std::int64_t>(), 16 * 8 * 8) << first;
   }
 }
 

@@ -1,5 +1,7 @@
 #include "nimble/kernels/cpu/block_program.h"
 
+#include <algorithm>
+#include <set>
 #include <unordered_map>
 
 #include "nimble/kernels/element_source.h"
@@ -54,6 +56,29 @@ std::vector<std::size_t> last_readers(const std::vector<FunctionCall>& calls) {
   return last;
 }
 
+// By result: the numbers of the inputs that it depends on.
+std::vector<std::vector<std::size_t>> inputs_of_results(const Expression& expression) {
+  std::vector<std::set<std::size_t>> of_step;
+  for (const Step& step : expression.steps) {
+    auto& inputs = of_step.emplace_back();
+    for (const Argument& argument : step.arguments) {
+      const auto* value = std::get_if<Value>(&argument);
+      if (!value) continue;
+      if (value->kind == Value::Kind::kInput) {
+        inputs.insert(value->index);
+      } else {
+        const std::set<std::size_t> earlier = of_step[value->index];
+        inputs.insert(earlier.begin(), earlier.end());
+      }
+    }
+  }
+  std::vector<std::vector<std::size_t>> all;
+  for (const Value& result : expression.results) {
+    all.emplace_back(of_step[result.index].begin(), of_step[result.index].end());
+  }
+  return all;
+}
+
 }  // namespace
 
 bool has_block_function(const Step& step) {
@@ -68,9 +93,11 @@ BlockProgram::Place BlockProgram::number(double value) {
 }
 
 std::optional<BlockProgram> BlockProgram::from(const Expression& expression) {
-  const bool gives_its_last =
-      !expression.steps.empty() && expression.results == std::vector{step(expression.steps.size() - 1)};
-  if (!gives_its_last || expression.inputs == 0) return {};
+  const auto& results = expression.results;
+  const bool gives_steps = std::ranges::all_of(results, [&](const Value& result) {
+    return result.kind == Value::Kind::kStep && std::ranges::count(results, result) == 1;
+  });
+  if (!gives_steps || results.empty() || expression.inputs == 0) return {};
   std::vector<FunctionCall> calls;
   for (const Step& step : expression.steps) {
     if (!has_block_function(step)) return {};
@@ -78,13 +105,15 @@ std::optional<BlockProgram> BlockProgram::from(const Expression& expression) {
   }
   const auto last_reader = last_readers(calls);
   BlockProgram program;
+  program.made_of_ = inputs_of_results(expression);
   std::vector<Place> made(calls.size());
   std::vector<std::uint32_t> unused(kMostBlocks);
   for (std::uint32_t b = 0; b < kMostBlocks; ++b) unused[b] = kMostBlocks - 1 - b;
 
   for (std::size_t s = 0; s < calls.size(); ++s) {
-    if (s + 1 == calls.size()) {
-      made[s] = {Place::Kind::kResult, 0};
+    const auto result = std::ranges::find(results, step(s));
+    if (result != results.end()) {
+      made[s] = {Place::Kind::kResult, static_cast<std::uint32_t>(result - results.begin())};
     } else if (!unused.empty()) {
       made[s] = {Place::Kind::kBlock, unused.back()};
       unused.pop_back();
@@ -117,7 +146,8 @@ std::optional<BlockProgram> BlockProgram::from(const Expression& expression) {
   return program;
 }
 
-void BlockProgram::run(std::span<const float* const> inputs, float* result, std::int64_t count) const {
+void BlockProgram::run(std::span<const float* const> inputs, std::span<float* const> results,
+                       std::int64_t count) const {
   alignas(64) float blocks[kMostBlocks * kBlock];
   const auto read = [&](const Place& place) -> const float* {
     switch (place.kind) {
@@ -128,7 +158,7 @@ void BlockProgram::run(std::span<const float* const> inputs, float* result, std:
       case Place::Kind::kBlock:
         return blocks + place.index * kBlock;
       case Place::Kind::kResult:
-        return result;
+        return results[place.index];
     }
     __builtin_unreachable();
   };

@@ -21,14 +21,17 @@ class BlockProgram {
  public:
   static constexpr std::int64_t kBlock = 1024;  // elements
 
-  // Of one whose only result is its last step, as rewrites make them. None of another, where a step has no
-  // loop, or where too much is needed at once.
+  // Of one whose results are each what another step makes, as rewrites make them. None of another, where a
+  // step has no loop, or where too much is needed at once.
   static std::optional<BlockProgram> from(const Expression& expression);
 
   std::size_t steps() const { return instructions_.size(); }
 
-  // For the `count` elements of a block, at most kBlock: where the inputs are, and where the result goes.
-  void run(std::span<const float* const> inputs, float* result, std::int64_t count) const;
+  // By result: which inputs it is made of.
+  const std::vector<std::vector<std::size_t>>& made_of() const { return made_of_; }
+
+  // For the `count` elements of a block, at most kBlock: where the inputs are, and where the results go.
+  void run(std::span<const float* const> inputs, std::span<float* const> results, std::int64_t count) const;
 
  private:
   static constexpr std::size_t kMostOperands = 4, kMostBlocks = 24;
@@ -50,6 +53,7 @@ class BlockProgram {
 
   std::vector<Instruction> instructions_;
   std::vector<float> numbers_;  // a block of each
+  std::vector<std::vector<std::size_t>> made_of_;
 };
 
 }  // namespace nimble::kernels

@@ -47,6 +47,16 @@ at::DimVector broadcast_sizes(at::TensorList inputs) {
   return sizes;
 }
 
+// One that is made of a few inputs could be smaller than what all of them are spread over.
+bool have_all_results(const BlockProgram& program, at::TensorList inputs, at::IntArrayRef sizes) {
+  return std::ranges::all_of(program.made_of(), [&](const std::vector<std::size_t>& made_of) {
+    if (made_of.size() == inputs.size()) return true;
+    std::vector<at::Tensor> own;
+    for (const std::size_t input : made_of) own.push_back(inputs[input]);
+    return broadcast_sizes(own) == sizes;
+  });
+}
+
 // Laid out like the first input that has as many elements.
 at::Tensor new_result(at::TensorList inputs, at::IntArrayRef sizes) {
   for (const at::Tensor& input : inputs) {
@@ -124,21 +134,24 @@ std::int64_t block_of(const std::vector<BlockInput>& inputs, std::int64_t row) {
   return repeats && row <= kBlock ? kBlock / row * row : kBlock;
 }
 
-void run(const BlockProgram& program, at::TensorList inputs, const at::Tensor& result) {
+// The results are all laid out alike.
+void run(const BlockProgram& program, at::TensorList inputs, at::TensorList results) {
   constexpr std::int64_t kWorthAThread = 32768;  // elements of one step, as ATen counts
   std::vector<at::Tensor> operands(inputs.begin(), inputs.end());
-  operands.push_back(result);
-  const auto dimensions = dimensions_of(result.sizes(), operands);
+  operands.push_back(results[0]);
+  const auto dimensions = dimensions_of(results[0].sizes(), operands);
   std::vector<BlockInput> read;
   for (std::size_t i = 0; i < inputs.size(); ++i) read.emplace_back(inputs[i], dimensions, i);
-  float* const written = result.mutable_data_ptr<float>();
+  std::vector<float*> written;
+  for (const at::Tensor& result : results) written.push_back(result.mutable_data_ptr<float>());
 
-  const std::int64_t total = result.numel(), block = block_of(read, dimensions.back().size);
+  const std::int64_t total = results[0].numel(), block = block_of(read, dimensions.back().size);
   const std::int64_t blocks = (total + block - 1) / block;
   const auto grain = kWorthAThread / static_cast<std::int64_t>(program.steps()) / block + 1;
   at::parallel_for(0, blocks, grain, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> room(read.size() * kBlock);
     std::vector<const float*> from(read.size());
+    std::vector<float*> to(written.size());
     std::vector<std::size_t> changing;  // those to be looked for in every block
     for (std::size_t i = 0; i < read.size(); ++i) {
       from[i] = read[i].block(begin * block, std::min(block, total - begin * block), &room[i * kBlock]);
@@ -147,7 +160,8 @@ void run(const BlockProgram& program, at::TensorList inputs, const at::Tensor& r
     for (std::int64_t first = begin * block; first < std::min(end * block, total); first += block) {
       const std::int64_t count = std::min(block, total - first);
       for (const std::size_t i : changing) from[i] = read[i].block(first, count, &room[i * kBlock]);
-      program.run(from, written + first, count);
+      for (std::size_t r = 0; r < to.size(); ++r) to[r] = written[r] + first;
+      program.run(from, to, count);
     }
   });
 }
@@ -158,9 +172,14 @@ std::vector<at::Tensor> pointwise_blocks(at::TensorList inputs, std::string_view
       !std::ranges::all_of(inputs, is_float_on_host)) {
     return evaluate(work->expression, inputs);
   }
-  const at::Tensor result = new_result(inputs, broadcast_sizes(inputs));
-  if (result.numel() > 0) run(*work->program, inputs, result);
-  return {result};
+  const auto sizes = broadcast_sizes(inputs);
+  if (!have_all_results(*work->program, inputs, sizes)) return evaluate(work->expression, inputs);
+  std::vector<at::Tensor> results;
+  for (std::size_t r = 0; r < work->expression.results.size(); ++r) {
+    results.push_back(new_result(inputs, sizes));
+  }
+  if (results[0].numel() > 0) run(*work->program, inputs, results);
+  return results;
 }
 
 TORCH_LIBRARY_IMPL(nimble, CPU, library) { library.impl("pointwise_blocks", pointwise_blocks); }

@@ -31,15 +31,17 @@ std::vector<at::Tensor> pointwise_cuda(at::TensorList inputs, std::string_view t
   return results;
 }
 
-at::Tensor& pointwise_out_cuda(at::TensorList inputs, std::string_view text, at::Tensor& out) {
+void pointwise_out_cuda(at::TensorList inputs, std::string_view text, at::TensorList out) {
   const Expression expression = parse_expression(text);
   if (!has_kernel(expression, inputs)) return pointwise_out(inputs, text, out);
   const auto guard = on_device_of(inputs[0]);
   const Shapes shapes(expression, inputs);
-  const at::Tensor& shape = shapes.of(expression.results.at(0));
-  expect_fits(out, shape.sizes(), shape.scalar_type());
-  launch(pointwise_source(expression, inputs, shapes.steps, {out}), inputs, {out});
-  return out;
+  expect_as_many(out, expression.results.size());
+  for (std::size_t r = 0; r < out.size(); ++r) {
+    const at::Tensor& shape = shapes.of(expression.results[r]);
+    expect_fits(out[r], shape.sizes(), shape.scalar_type());
+  }
+  launch(pointwise_source(expression, inputs, shapes.steps, out), inputs, out);
 }
 
 TORCH_LIBRARY_IMPL(nimble, CUDA, library) {

@@ -34,6 +34,10 @@ __device__ inline F neg(F x) {
   return -x;
 }
 template <class F>
+__device__ inline F sgn(F x) {
+  return F((F(0) < x) - (x < F(0)));
+}
+template <class F>
 __device__ inline F abs(F x) {
   return x < F(0) ? -x : (x == F(0) ? F(0) : x);
 }
@@ -44,6 +48,10 @@ __device__ inline F exp(F x) {
 template <class F>
 __device__ inline F log(F x) {
   return ::log(x);
+}
+template <class F>
+__device__ inline F log1p(F x) {
+  return ::log1p(x);
 }
 template <class F>
 __device__ inline F sqrt(F x) {
@@ -134,6 +142,50 @@ template <class F>
 __device__ inline F gelu_tanh(F x) {
   const F kBeta = F(1.41421356237309504880 * 1.12837916709551257390 * 0.5), kKappa = F(0.044715);
   return F(0.5) * x * (F(1) + ::tanh(kBeta * multiply_add(kKappa, x * x * x, x)));
+}
+
+// The ways back through activations: `gradient` of the result, and what the activation was given.
+template <class F>
+__device__ inline F silu_backward(F gradient, F x) {
+  const F open = F(1) / (F(1) + ::exp(-x));
+  return gradient * open * multiply_add(x, F(1) - open, F(1));
+}
+template <class F>
+__device__ inline F hardsigmoid_backward(F gradient, F x) {
+  return x > F(-3) && x < F(3) ? gradient * F(1.0f / 6.0f) : F(0);
+}
+template <class F>
+__device__ inline F hardswish_backward(F gradient, F x) {
+  return x <= F(-3) ? F(0) : (x < F(3) ? gradient * (x / F(3) + F(0.5)) : gradient);
+}
+template <class F>
+__device__ inline F leaky_relu_backward(F gradient, F x, F slope) {
+  return x > F(0) ? gradient : gradient * slope;
+}
+template <class F>
+__device__ inline F gelu_backward(F gradient, F x) {
+  const F below = F(0.5) * (F(1) + ::erf(x * F(0.70710678118654752440)));
+  const F density = ::exp(F(-0.5) * x * x) * F(1.12837916709551257390 * 0.70710678118654752440 * 0.5);
+  return gradient * multiply_add(x, density, below);
+}
+template <class F>
+__device__ inline F gelu_tanh_backward(F gradient, F x) {
+  const F kBeta = F(1.41421356237309504880 * 1.12837916709551257390 * 0.5), kKappa = F(0.044715);
+  const F squared = x * x, y = ::tanh(kBeta * multiply_add(kKappa, squared * x, x));
+  const F slope = kBeta * multiply_add(F(3) * kKappa, squared, F(1));
+  return gradient * multiply_add(F(0.5) * x * multiply_add(-y, y, F(1)), slope, F(0.5) * (F(1) + y));
+}
+
+// What is lost by giving `a` for `b`: squared where they are near, else by their distance.
+template <class F>
+__device__ inline F smooth_l1(F a, F b, F beta) {
+  const F distance = ::fabs(a - b);
+  return distance < beta ? F(0.5) * distance * distance / beta : distance - F(0.5) * beta;
+}
+template <class F>
+__device__ inline F huber(F a, F b, F delta) {
+  const F distance = ::fabs(a - b);
+  return distance < delta ? F(0.5) * distance * distance : delta * (distance - F(0.5) * delta);
 }
 
 template <class F>

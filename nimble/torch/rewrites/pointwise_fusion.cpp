@@ -9,23 +9,23 @@
 #include "nimble/torch/rewrites/cuda/sites.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
+#include "nimble/torch/rewrites/placement.h"
 #include "nimble/torch/rewrites/pointwise_tasks.h"
 
 namespace nimble {
 namespace {
 
-using kernels::Argument;
 using kernels::Expression;
 using kernels::Step;
 using kernels::Value;
 
-constexpr std::size_t kMostInputs = 12, kMostSteps = 32;
+constexpr std::size_t kMostInputs = 12, kMostSteps = 32, kMostResults = 4;
 
-// Tasks that one kernel can do, with the last one's result.
-struct Group {
+// One kernel for some tasks.
+struct Kernel {
   Expression expression;
-  std::vector<TensorRef> inputs;
-  std::vector<TaskId> members;
+  std::vector<TensorRef> inputs, results;
+  TaskId at;  // the member in whose place it runs
 };
 
 class Fuse {
@@ -36,16 +36,17 @@ class Fuse {
         uses_(program),
         depth_(depths(program)),
         trains_(context.trains),
-        chooser_(context) {}
+        chooser_(context),
+        placement_(program, uses_) {}
 
   Rewritten run() {
     for (std::uint32_t i = 0; i < program_.tasks.size(); ++i) {
-      if (auto group = group_of(TaskId{i})) groups_.emplace(TaskId{i}, *std::move(group));
+      if (can_be_member(program_.tasks[i])) add(TaskId{i});
     }
     Edit edit(program_);
     Rewritten result{.program = {}};
-    for (const auto& [root, group] : groups_) {
-      if (group.members.size() > 1) replace(edit, root, group, result.sites);
+    for (const auto& [last, members] : groups_) {
+      if (members.size() > 1) replace(edit, members, result.sites);
     }
     result.program = std::move(edit).finish();
     result.gained = chooser_.gained();
@@ -53,105 +54,138 @@ class Fuse {
   }
 
  private:
-  // The task, and the groups of those that feed it and nobody else.
-  std::optional<Group> group_of(TaskId id) {
-    const Task& task = program_.task(id);
-    if (!makes_one_tensor(program_, uses_, task)) return {};
-    Group group{.expression = {}, .inputs = {}, .members = {}};
-    std::vector<TaskId> taken;
-    Step last = step_of(program_, task, [&](const TensorRef& ref) {
+  bool can_be_member(const Task& task) const {
+    if (!makes_one_tensor(program_, uses_, task)) return false;
+    std::vector<TensorRef> inputs;
+    return kernel_.can_do(
+        task, step_of(program_, task, [&](const TensorRef& ref) { return input_of(inputs, ref); }));
+  }
+
+  // Puts the task into a group, with all that feed it and can be done in the same kernel.
+  void add(TaskId id) {
+    Members members = {id}, taken;
+    for (const TensorRef& ref : program_.task(id).reads) {
       const auto feeder = feeder_of(ref, id);
-      if (!feeder) return input_of(group.inputs, ref);
-      taken.push_back(*feeder);
-      return append(group, groups_.at(*feeder));
-    });
-    if (!kernel_.can_do(task, last) || group.inputs.size() > kMostInputs ||
-        group.expression.steps.size() >= kMostSteps) {
-      return taken.empty() ? std::nullopt : alone(id);
+      if (!feeder || taken.contains(*feeder)) continue;
+      Members more = members, all_taken = taken;
+      more.insert(groups_.at(*feeder).begin(), groups_.at(*feeder).end());
+      all_taken.insert(*feeder);
+      if (!kernel_of(more) || !nobody_waits_longer(id, more, all_taken)) continue;
+      members = std::move(more);
+      taken = std::move(all_taken);
     }
-    finish(group, id, std::move(last));
-    for (const TaskId feeder : taken) groups_.erase(feeder);
-    return group;
+    for (const TaskId group : taken) groups_.erase(group);
+    for (const TaskId member : members) group_of_.insert_or_assign(member, id);
+    groups_.emplace(id, std::move(members));
   }
 
-  // Where taking others in would make too much of it.
-  std::optional<Group> alone(TaskId id) const {
-    Group group{.expression = {}, .inputs = {}, .members = {}};
-    const Task& task = program_.task(id);
-    Step only = step_of(program_, task, [&](const TensorRef& ref) { return input_of(group.inputs, ref); });
-    if (!kernel_.can_do(task, only)) return {};
-    finish(group, id, std::move(only));
-    return group;
-  }
-
-  static void finish(Group& group, TaskId id, Step last) {
-    group.expression.steps.push_back(std::move(last));
-    group.expression.results = {kernels::step(group.expression.steps.size() - 1)};
-    group.expression.inputs = group.inputs.size();
-    group.members.push_back(id);
-  }
-
-  // The group that makes `ref` for `reader` alone, and that it waits for longest.
+  // The group that makes `ref` for `reader`, which could go on with each of its elements.
   std::optional<TaskId> feeder_of(const TensorRef& ref, TaskId reader) const {
     const auto maker = uses_.maker(ref);
-    if (!maker || !groups_.contains(*maker) || uses_.only_reader(*maker) != reader) return {};
+    if (!maker || !group_of_.contains(*maker)) return {};
     if (uses_.is_weight(ref)) return {};  // it is made once
     const Task& task = program_.task(reader);
     if (ref.sizes != first_result(task).sizes) return {};  // it would be computed again for each copy
-    for (const TensorRef& other : task.reads) {
-      for (const TaskId writer : uses_.writers(other.buffer)) {
-        if (depth_[writer.index()] > depth_[maker->index()]) return {};
-      }
-    }
-    return belong_together(program_.task(*maker), task) ? maker : std::nullopt;
+    if (!belong_together(program_.task(*maker), task)) return {};
+    return group_of_.at(*maker);
   }
 
-  // Puts the steps of `from` behind those of `group`; the value that they make.
-  static Value append(Group& group, const Group& from) {
-    const std::size_t first = group.expression.steps.size();
-    const auto translated = [&](const Value& value) {
-      return value.kind == Value::Kind::kStep ? kernels::step(first + value.index)
-                                              : input_of(group.inputs, from.inputs[value.index]);
-    };
-    for (const Step& step : from.expression.steps) {
-      Step copy = step;
-      for (Argument& argument : copy.arguments) {
-        if (auto* value = std::get_if<Value>(&argument)) *value = translated(*value);
+  // Whether that is so if `members`, which are `id` and all of the groups `taken`, become one.
+  bool nobody_waits_longer(TaskId id, const Members& members, const Members& taken) const {
+    const std::size_t begin = begins_behind(members);
+    std::size_t seen_by_others = 0;
+    for (const TaskId number : taken) {
+      const Members& group = groups_.at(number);
+      const bool is_seen = std::ranges::any_of(group, [&](TaskId member) {
+        return is_seen_outside(uses_, first_result(program_.task(member)), members);
+      });
+      if (is_seen) {
+        ++seen_by_others;
+        if (begin > begins_behind(group)) return false;
+      } else if (!waits_longest_for(group, id)) {
+        return false;
       }
-      group.expression.steps.push_back(std::move(copy));
     }
-    group.members.insert(group.members.end(), from.members.begin(), from.members.end());
-    return translated(from.expression.results[0]);
+    return seen_by_others <= 1;  // who waits for one of two branches is not made to wait for both
+  }
+
+  bool waits_longest_for(const Members& group, TaskId id) const {
+    std::size_t latest = 0;
+    for (const TaskId member : group) latest = std::max(latest, depth_[member.index()]);
+    return depth_of(program_.task(id).reads, uses_, depth_) <= latest;
+  }
+
+  // By the depth of the last that the members wait for.
+  std::size_t begins_behind(const Members& members) const {
+    std::size_t depth = 0;
+    for (const TaskId member : members) {
+      for (const TensorRef& ref : program_.task(member).reads) {
+        const auto maker = uses_.maker(ref);
+        if (maker && members.contains(*maker)) continue;
+        depth = std::max(depth, depth_of({&ref, 1}, uses_, depth_));
+      }
+    }
+    return depth;
+  }
+
+  // None where one kernel cannot do all this.
+  std::optional<Kernel> kernel_of(const Members& members) const {
+    Kernel kernel{.expression = {}, .inputs = {}, .results = {}, .at = *members.begin()};
+    Expression& expression = kernel.expression;
+    std::map<TaskId, Value> made;
+    for (const TaskId member : members) {
+      const Task& task = program_.task(member);
+      expression.steps.push_back(step_of(program_, task, [&](const TensorRef& ref) {
+        const auto maker = uses_.maker(ref);
+        return maker && members.contains(*maker) ? made.at(*maker) : input_of(kernel.inputs, ref);
+      }));
+      const Value value = kernels::step(expression.steps.size() - 1);
+      made.emplace(member, value);
+      if (!is_seen_outside(uses_, first_result(task), members)) continue;
+      expression.results.push_back(value);
+      kernel.results.push_back(first_result(task));
+    }
+    expression.inputs = kernel.inputs.size();
+    const auto at = placement_.find(members, kernel.inputs, kernel.results);
+    const bool fits = kernel.inputs.size() <= kMostInputs && expression.steps.size() <= kMostSteps &&
+                      !kernel.results.empty() && kernel.results.size() <= kMostResults;
+    if (!at || !fits) return {};
+    kernel.at = *at;
+    return kernel;
   }
 
   // A few operators of ATen lay their result out as another one of their operands than the kernel does.
-  static bool is_laid_out_as(const TensorRef& ref, const Group& group) {
+  static bool is_laid_out_as_recorded(const Kernel& kernel) {
     std::vector<at::Tensor> tensors;
-    for (const TensorRef& input : group.inputs) tensors.push_back(without_memory(input));
-    return kernels::evaluate_steps(group.expression, tensors).back().strides() ==
-           at::IntArrayRef(ref.strides);
+    for (const TensorRef& input : kernel.inputs) tensors.push_back(without_memory(input));
+    const auto results = kernels::evaluate(kernel.expression, tensors);
+    return std::ranges::equal(results, kernel.results, [](const at::Tensor& made, const TensorRef& ref) {
+      return made.strides() == at::IntArrayRef(ref.strides);
+    });
   }
 
-  void replace(Edit& edit, TaskId root, const Group& group, std::vector<std::string>& sites) {
+  void replace(Edit& edit, const Members& members, std::vector<std::string>& sites) {
     const c10::OperatorHandle& op = kernel_.op;
+    const auto kernel = kernel_of(members);
     // Elsewhere the layout of what follows may change with it.
-    if (trains_ && !is_laid_out_as(first_result(program_.task(root)), group)) return;
-    TensorRefList inputs;
-    for (const TensorRef& ref : group.inputs) inputs.refs.emplace_back(ref);
-    const std::vector<Operand> arguments = {inputs, c10::IValue(to_string(group.expression))};
-    const std::vector<Operand> results = {TensorRefList{.refs = {first_result(program_.task(root))}}};
-    std::vector<std::vector<Task>> candidates = {{edit.make_task(root, op, arguments, results)}, {}};
+    if (!kernel || (trains_ && !is_laid_out_as_recorded(*kernel))) return;
+    TensorRefList inputs, results;
+    for (const TensorRef& ref : kernel->inputs) inputs.refs.emplace_back(ref);
+    for (const TensorRef& ref : kernel->results) results.refs.emplace_back(ref);
+    const std::vector<Operand> arguments = {inputs, c10::IValue(to_string(kernel->expression))};
+    std::vector<std::vector<Task>> candidates = {{edit.make_task(kernel->at, op, arguments, {results})}, {}};
     std::string names;
-    for (const TaskId member : group.members) {
+    for (const TaskId member : members) {
       candidates[1].push_back(program_.task(member));
       names += (names.empty() ? "" : ", ") + task_name(program_, member);
     }
     if (chooser_.faster_of(edit.buffers(), candidates) != 0) return;
     chooser_.took(candidates[0], candidates[1]);
-    for (const TaskId member : group.members) {
-      if (member != root) edit.drop(member);
+    for (const TaskId member : members) {
+      if (member != kernel->at) edit.drop(member);
     }
-    edit.replace(root, op, arguments, results);
+    placement_.move(members, kernel->at);
+    edit.replace(kernel->at, op, arguments, {results});
     sites.push_back(names);
   }
 
@@ -161,7 +195,9 @@ class Fuse {
   std::vector<std::size_t> depth_;
   bool trains_;
   Chooser chooser_;
-  std::map<TaskId, Group> groups_;  // by the task whose result each makes
+  Placement placement_;
+  std::map<TaskId, Members> groups_;   // by the last task of each
+  std::map<TaskId, TaskId> group_of_;  // by task: the last one of its group
 };
 
 }  // namespace

@@ -15,9 +15,10 @@ struct PointwiseKernel {
 
 // Pointwise tasks that feed one another become one call of the kernel, where that is faster.
 //
-// A task is taken in by its only reader, where it makes what that reader waits for longest: work that could
-// have been done meanwhile, beside something slower, stays where it is. Nothing that is read by several is
-// computed twice, and branches are never glued side by side.
+// A task takes in those that make what it waits for longest: work that could have been done meanwhile, beside
+// something slower, stays where it is. What others read too is one more result of the kernel, if that then
+// begins no later than before; so nothing is computed twice, and several readers may share the kernel of what
+// they read. Branches that have nothing but an input in common are never glued side by side.
 Rewritten fuse_pointwise(const Program& program, const RewriteContext& context,
                          const PointwiseKernel& kernel);
 

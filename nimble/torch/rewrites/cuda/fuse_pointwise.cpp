@@ -4,6 +4,12 @@
 //   %2 = add(%1, b)                  ──▶   %3 = nimble::pointwise(%0, w, b)
 //   %3 = relu(%2)
 //
+// What others read too is written by the same kernel:
+//
+//   %1 = add(%0, w)
+//   %2 = relu(%1)                    ──▶   %1, %2 = nimble::pointwise(%0, w)
+//   …  = …(%1)
+//
 // In training, unless results may round otherwise, only tasks are taken in whose kernels have the bits of
 // PyTorch's own, and which round as those do. No product is contracted with a sum across their borders: see
 // KernelSource::contract.

@@ -16,7 +16,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <set>
 
 #include "nimble/kernels/element_source.h"
 #include "nimble/kernels/row_source.h"
@@ -28,6 +27,7 @@
 #include "nimble/torch/rewrites/cuda/task_expression.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
+#include "nimble/torch/rewrites/placement.h"
 #include "nimble/torch/rewrites/pointwise_tasks.h"
 
 namespace nimble {
@@ -39,8 +39,6 @@ using kernels::Value;
 
 constexpr std::size_t kMostInputs = 12, kMostSteps = 32;
 
-using Members = std::set<TaskId>;  // in an order in which they can run
-
 // One kernel for some tasks.
 struct Kernel {
   TaskExpression work;
@@ -51,9 +49,12 @@ struct Kernel {
 class Fuse {
  public:
   Fuse(const Program& program, const RewriteContext& context)
-      : program_(program), uses_(program), depth_(depths(program)), context_(context), chooser_(context) {
-    for (std::uint32_t i = 0; i < program.tasks.size(); ++i) place_.push_back(TaskId{i});
-  }
+      : program_(program),
+        uses_(program),
+        depth_(depths(program)),
+        context_(context),
+        chooser_(context),
+        placement_(program, uses_) {}
 
   Rewritten run() {
     Edit edit(program_);
@@ -125,9 +126,9 @@ class Fuse {
       // begun later.
       std::size_t others = 0;
       for (const TensorRef& other : kernel->work.inputs) {
-        if (other.buffer != ref.buffer) others = std::max(others, depth_of(other));
+        if (other.buffer != ref.buffer) others = std::max(others, depth_of({&other, 1}, uses_, depth_));
       }
-      const bool waits = others > depth_[maker->index()] - (is_seen_outside(ref, more) ? 1 : 0);
+      const bool waits = others > depth_[maker->index()] - (is_seen_outside(uses_, ref, more) ? 1 : 0);
       if (!waits && kernel_of(more)) return maker;
     }
     return {};
@@ -151,22 +152,8 @@ class Fuse {
     return {};
   }
 
-  std::size_t depth_of(const TensorRef& ref) const {
-    std::size_t depth = 0;
-    for (const TaskId writer : uses_.writers(ref.buffer)) depth = std::max(depth, depth_[writer.index()]);
-    return depth;
-  }
   std::size_t begins_behind(const Kernel& kernel) const {
-    std::size_t depth = 0;
-    for (const TensorRef& ref : kernel.work.inputs) depth = std::max(depth, depth_of(ref));
-    return depth;
-  }
-
-  bool is_seen_outside(const TensorRef& ref, const Members& members) const {
-    const auto readers = uses_.readers(ref.buffer);
-    return !uses_.is_private(ref.buffer) || std::any_of(readers.begin(), readers.end(), [&](TaskId reader) {
-      return !members.contains(reader);
-    });
+    return depth_of(kernel.work.inputs, uses_, depth_);
   }
 
   // None where one kernel cannot do all this.
@@ -176,15 +163,16 @@ class Fuse {
       const TensorRef& ref = first_result(program_.task(member));
       if (uses_.writers(ref.buffer).size() != 1) return {};  // who of the members sees which of its values?
       const Value made = kernel.work.add(program_, program_.task(member));
-      if (!is_seen_outside(ref, members)) continue;
+      if (!is_seen_outside(uses_, ref, members)) continue;
       kernel.work.expression.results.push_back(made);
       kernel.results.push_back(ref);
     }
     const Expression& expression = kernel.work.expression;
     const bool fits =
         !kernel.results.empty() && expression.inputs <= kMostInputs && expression.steps.size() <= kMostSteps;
-    if (!fits || !find_place(kernel, members) || !std::ranges::all_of(expression.steps, can_be_done))
-      return {};
+    const auto at = placement_.find(members, kernel.work.inputs, kernel.results);
+    if (!fits || !at || !std::ranges::all_of(expression.steps, can_be_done)) return {};
+    kernel.at = *at;
     std::vector<at::Tensor> tensors;
     for (const TensorRef& ref : kernel.work.inputs) tensors.push_back(without_memory(ref));
     const auto shapes = shapes_of(expression, tensors);
@@ -212,39 +200,6 @@ class Fuse {
     return kernels::is_over_rows(step) || kernels::is_view(step) || kernels::has_kernel(step);
   }
 
-  // The last member before all that look at the results, and with the same before and behind it that changes
-  // what the kernel reads, as an optimizer does the weights; false where there is none.
-  bool find_place(Kernel& kernel, const Members& members) const {
-    const auto fits = [&](TaskId at) {
-      return std::ranges::all_of(kernel.results,
-                                 [&](const TensorRef& ref) { return is_in_time(ref, members, at); }) &&
-             std::ranges::all_of(kernel.work.inputs,
-                                 [&](const TensorRef& ref) { return is_the_same(ref, members, at); });
-    };
-    const auto last = std::find_if(members.rbegin(), members.rend(), fits);
-    if (last == members.rend()) return false;
-    kernel.at = *last;
-    return true;
-  }
-
-  // Nobody else wants the result earlier.
-  bool is_in_time(const TensorRef& result, const Members& members, TaskId at) const {
-    return std::ranges::all_of(uses_.readers(result.buffer), [&](TaskId reader) {
-      return members.contains(reader) || at < place_[reader.index()];
-    });
-  }
-
-  // Read there, the input is what all members that read it have seen.
-  bool is_the_same(const TensorRef& input, const Members& members, TaskId at) const {
-    return std::ranges::all_of(uses_.writers(input.buffer), [&](TaskId writer) {
-      const bool is_before = place_[writer.index()] < at;
-      return !members.contains(writer) &&
-             std::ranges::all_of(uses_.readers(input.buffer), [&](TaskId reader) {
-               return !members.contains(reader) || (writer < reader) == is_before;
-             });
-    });
-  }
-
   void replace(Edit& edit, const Members& members, std::vector<std::string>& sites) {
     static const auto op = find_operator("nimble::rows");
     const auto kernel = kernel_of(members);
@@ -270,9 +225,9 @@ class Fuse {
     chooser_.took(candidates[best], as_they_are);
     for (const TaskId member : members) {
       if (member != kernel->at) edit.drop(member);
-      place_[member.index()] = kernel->at;
       taken_.insert(member);
     }
+    placement_.move(members, kernel->at);
     edit.replace(kernel->at, op, std::move(arguments[best]), {results});
     sites.push_back(names);
   }
@@ -282,8 +237,8 @@ class Fuse {
   std::vector<std::size_t> depth_;
   const RewriteContext& context_;
   Chooser chooser_;
-  Members taken_;              // by kernels that are there already
-  std::vector<TaskId> place_;  // by task: where its work is done
+  Members taken_;  // by kernels that are there already
+  Placement placement_;
 };
 
 Rewritten apply(Program program, const RewriteContext& context) {

@@ -108,6 +108,16 @@ std::vector<std::size_t> heights(const Program& program) {
   return of_task;
 }
 
+std::size_t depth_of(std::span<const TensorRef> tensors, const Uses& uses,
+                     std::span<const std::size_t> depths) {
+  std::size_t depth = 0;
+  for (const TensorRef& ref : tensors) {
+    if (uses.is_weight(ref)) continue;
+    for (const TaskId writer : uses.writers(ref.buffer)) depth = std::max(depth, depths[writer.index()]);
+  }
+  return depth;
+}
+
 bool may_use_tensor_cores(at::ScalarType type) {
   return type != at::kFloat || allows_tf32(at::Float32Op::CONV);
 }

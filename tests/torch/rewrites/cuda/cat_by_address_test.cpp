@@ -86,9 +86,25 @@ TEST_F(CatByAddress, EveryOperatorOfOursWritesIntoASlice) {
 %0 = nimble::depthwise_convolution(input0, derived0, %0)
 %0 = nimble::max_pool2d(input0, %0)
 %0 = nimble::avg_pool2d(input0, %0)
-%0 = nimble::pointwise(input0, input1, %0)
+ = nimble::pointwise(input0, input1, %0)
 %1 = sum(%0)
 return %1
+)");
+}
+
+// Who writes several has no result of its own.
+TEST_F(CatByAddress, OneOfSeveralResultsOfAKernelMayBeAPart) {
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor sum = in[0] + in[1];
+        return {at::cat({pool(in[0]), sum.relu()}, 1).exp(), sum.sum()};
+      },
+      R"(
+%0 = nimble::max_pool2d(input0, %0)
+ = nimble::pointwise(input0, input1, %1, %0)
+%2 = exp(%0)
+%3 = sum(%1)
+return %2 %3
 )");
 }
 
@@ -107,16 +123,17 @@ TEST_F(CatByAddress, WhoWritesToOtherSlicesIsNotWaitedFor) {
   }
 }
 
-//  mul ─┬─ cat          mul → %0[:, :8] ── sigmoid → %0[:, 8:]
-//       └─ sigmoid ─┘
+//  mul ─┬─ cat           mul → %0[:, :8] ── max_pool → %0[:, 8:16]
+//       └─ max_pool ─┘
 TEST_F(CatByAddress, OthersReadThePartInItsPlaceAndWaitForItAlone) {
   const Function function = [](const Tensors& in) -> Tensors {
     const at::Tensor product = in[0] * in[1];
-    return {at::cat({product, product.sigmoid(), pool(in[0])}, 1).exp()};
+    const at::Tensor pooled = pool(product);
+    return {at::cat({product, pooled, pool(in[0])}, 1).exp()};
   };
   expect_drawn(function, R"(
 %0 = mul(input0, input1, %0)
-%0 = sigmoid(%0, %0)
+%0 = nimble::max_pool2d(%0, %0)
 %0 = nimble::max_pool2d(input0, %0)
 %1 = exp(%0)
 return %1

@@ -42,7 +42,12 @@ return %2
 }
 
 TEST_F(FusePointwise, BothOperandsAreTakenInWhereNeitherIsWaitedForLonger) {
-  expect_drawn([](const Tensors& in) -> Tensors { return {in[0].relu() * in[1].sigmoid()}; }, R"(
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor a = in[0].relu(), b = in[1].sigmoid();
+        return {a * b};
+      },
+      R"(
 %0 = nimble::pointwise(input0, input1)
 return %0
 )");
@@ -64,18 +69,146 @@ return %3
 )");
 }
 
-TEST_F(FusePointwise, WhatSeveralReadIsComputedOnce) {
+//        ┌─▶ relu ────▶
+//  exp ──┤               ──▶   one kernel with two results
+//        └─▶ sigmoid ─▶
+TEST_F(FusePointwise, WhoReadsTheSameSharesTheKernelThatMakesIt) {
   expect_drawn(
       [](const Tensors& in) -> Tensors {
         const at::Tensor x = in[0].exp();
-        return {x.relu(), x.sigmoid()};
+        return {x.relu(), x.sigmoid() * in[1]};
+      },
+      R"(
+%0, %1 = nimble::pointwise(input0, input1)
+return %0 %1
+)");
+}
+
+// A residual stream: the sum is what the next block begins with, and what is added to its result.
+TEST_F(FusePointwise, WhatOthersReadTooIsOneMoreResult) {
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor sum = in[0] + in[1];
+        return {sum.relu().matmul(in[0].t()).matmul(in[1]) + sum};
+      },
+      R"(
+%0, %1 = nimble::pointwise(input0, input1)
+%2 = mm(%1, input0)
+%3 = mm(%2, input1)
+%4 = add(%3, %0)
+return %4
+)");
+}
+
+// As autocast does it: products in half precision, sums in float32.
+TEST_F(FusePointwise, ResultsMayBeOfSeveralTypes) {
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor sum = in[0] + in[1], half = sum.to(at::kHalf);
+        return {half.t().matmul(half).to(at::kFloat), sum.sum()};
+      },
+      R"(
+%0, %1 = nimble::pointwise(input0, input1)
+%2 = mm(%1, %1)
+%3 = _to_copy(%2)
+%4 = sum(%0)
+return %3 %4
+)");
+}
+
+TEST_F(FusePointwise, TheKernelComesBeforeAllThatReadItsResults) {
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor x = in[0].exp();
+        const at::Tensor product = x.matmul(in[1].t());  // recorded before the other reader
+        return {product, x.relu()};
+      },
+      R"(
+%0, %1 = nimble::pointwise(input0)
+%2 = mm(%0, input1)
+return %2 %1
+)");
+}
+
+TEST_F(FusePointwise, NotWhereWhatItReadsIsRecordedBehindAnotherReader) {
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor x = in[0].matmul(in[1].t()).exp(), early = x.sum();
+        return {early, x * in[0].matmul(in[0].t())};
+      },
+      R"(
+%0 = mm(input0, input1)
+%1 = exp(%0)
+%2 = sum(%1)
+%3 = mm(input0, input0)
+%4 = mul(%1, %3)
+return %2 %4
+)");
+}
+
+TEST_F(FusePointwise, NobodyIsMadeToWaitForWhatComesLater) {
+  // The product needs exp at once; in one kernel with the sum it would have to wait for the other product.
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor slow = in[0].matmul(in[1].t()).matmul(in[0]), x = in[0].exp();
+        return {x.matmul(in[1].t()), slow + x};
+      },
+      R"(
+%0 = mm(input0, input1)
+%1 = mm(%0, input0)
+%2 = exp(input0)
+%3 = mm(%2, input1)
+%4 = add(%1, %2)
+return %3 %4
+)");
+}
+
+TEST_F(FusePointwise, NobodyWhoWaitsForOneBranchIsMadeToWaitForTwo) {
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor a = in[0].exp(), b = in[1].sigmoid();
+        return {a.matmul(in[0].t()), b.matmul(in[0].t()), a + b};
       },
       R"(
 %0 = exp(input0)
-%1 = relu(%0)
-%2 = sigmoid(%0)
-return %1 %2
+%1 = sigmoid(input1)
+%2 = mm(%0, input0)
+%3 = mm(%1, input0)
+%4 = add(%0, %1)
+return %2 %3 %4
 )");
+}
+
+TEST_F(FusePointwise, AValueMayBeReadSeveralTimes) {
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor x = in[0] + in[1];
+        return {x * x * x.sigmoid()};
+      },
+      R"(
+%0 = nimble::pointwise(input0, input1)
+return %0
+)");
+}
+
+TEST_F(FusePointwise, NotWhatTheSameTaskAlsoSeesThroughAView) {
+  const Tensors square = {torch::randn({4, 4})};
+  const Function function = [](const Tensors& in) -> Tensors {
+    const at::Tensor x = in[0].exp();
+    return {x + x.t()};
+  };
+  EXPECT_TRUE(fused(function, square).sites.empty());
+}
+
+TEST_F(FusePointwise, AKernelHasFourResultsAtMost) {
+  const Function function = [](const Tensors& in) -> Tensors {
+    const at::Tensor x = in[0].exp();
+    return {x.relu(), x.sigmoid(), x.neg(), x.abs(), x.tanh(), x.sqrt()};
+  };
+  const Forced result = fused(function, inputs_);
+  for (const Task& task : result.program.tasks) EXPECT_LE(task.writes.size(), 4u);
+  EXPECT_EQ(result.sites.size(), 1u);
+  expect_same(result.program, function, inputs_, 0);
 }
 
 TEST_F(FusePointwise, BranchesSideBySideAreNotGlued) {
@@ -90,15 +223,14 @@ return %0 %1
 )");
 }
 
-TEST_F(FusePointwise, WhatIsReturnedStays) {
+TEST_F(FusePointwise, WhatIsReturnedIsOneMoreResult) {
   expect_drawn(
       [](const Tensors& in) -> Tensors {
         const at::Tensor x = in[0].exp();
         return {x, x.relu()};
       },
       R"(
-%0 = exp(input0)
-%1 = relu(%0)
+%0, %1 = nimble::pointwise(input0)
 return %0 %1
 )");
 }
@@ -125,7 +257,8 @@ return %0
 TEST_F(FusePointwise, CastsBecomePartOfTheKernel) {
   expect_drawn(
       [](const Tensors& in) -> Tensors {
-        return {(in[0].to(at::kHalf) * in[1].to(at::kHalf)).to(at::kFloat)};
+        const at::Tensor a = in[0].to(at::kHalf), b = in[1].to(at::kHalf);
+        return {(a * b).to(at::kFloat)};
       },
       R"(
 %0 = nimble::pointwise(input0, input1)

@@ -110,7 +110,8 @@ return %0
 TEST_F(FusePointwiseInTraining, SoDoCastsMasksAndComparisons) {
   expect_drawn(
       [](const Tensors& in) -> Tensors {
-        const at::Tensor masked = at::where(in[0] > in[1], in[0] * 0.3, in[1].neg()).abs();
+        const at::Tensor mask = in[0] > in[1], scaled = in[0] * 0.3;
+        const at::Tensor masked = at::where(mask, scaled, in[1].neg()).abs();
         return {masked.to(at::kHalf).clamp(-1, 1).to(at::kFloat) - in[0]};
       },
       R"(
@@ -141,6 +142,40 @@ TEST_F(FusePointwiseInTraining, NotWithFunctionsThatTwoCompilersMayRoundDifferen
   }
 }
 
+// With a tolerance: the sum of two gradients and the way back through an activation.
+TEST_F(FusePointwiseInTraining, WithAToleranceTheWaysBackThroughOtherActivationsToo) {
+  using Back = std::function<at::Tensor(const at::Tensor& gradient, const at::Tensor& x)>;
+  const std::vector<Back> ways_back = {
+      [](const at::Tensor& g, const at::Tensor& x) { return at::silu_backward(g, x); },
+      [](const at::Tensor& g, const at::Tensor& x) { return at::gelu_backward(g, x); },
+      [](const at::Tensor& g, const at::Tensor& x) { return at::gelu_backward(g, x, "tanh"); },
+      [](const at::Tensor& g, const at::Tensor& x) { return at::hardsigmoid_backward(g, x); },
+      [](const at::Tensor& g, const at::Tensor& x) { return at::hardswish_backward(g, x); },
+      [](const at::Tensor& g, const at::Tensor& x) { return at::leaky_relu_backward(g, x, 0.1, false); },
+      [](const at::Tensor& g, const at::Tensor& x) { return at::sigmoid_backward(g, x); },
+      [](const at::Tensor& g, const at::Tensor& x) { return at::tanh_backward(g, x); },
+  };
+  RewriteContext tolerant = kTrainingOnAGpu;
+  tolerant.tolerant = true;
+  const std::vector<std::string> names = {"fuse_pointwise"};
+  for (std::size_t i = 0; i < ways_back.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Function function = [&](const Tensors& in) -> Tensors {
+      const at::Tensor x = in[1].mm(in[0]);
+      return {ways_back[i](in[0] + in[1], x)};
+    };
+    const Program program = record(inputs_, function);
+    EXPECT_EQ(kernels_in(trained(program, inputs_).program), 0u);
+    const auto applied = apply_rewrites(program, rewrites_named(names), inputs_, tolerant);
+    EXPECT_EQ(drawn(applied.program), R"(
+%0 = mm(input1, input0)
+%1 = nimble::pointwise(input0, input1, %0)
+return %1
+)");
+    expect_same(applied.program, function, inputs_, 1e-5);
+  }
+}
+
 TEST_F(FusePointwiseInTraining, NotWholeNumbersNorWhatIsComputedOfTruthValues) {
   expect_unchanged([](const Tensors& in) -> Tensors {
     const at::Tensor whole = in[0].argmax(1);
@@ -152,19 +187,33 @@ TEST_F(FusePointwiseInTraining, NotByWayOfDoublePrecisionToHalf) {
   expect_unchanged([](const Tensors& in) -> Tensors { return {in[0].to(at::kDouble).to(at::kHalf)}; });
 }
 
-TEST_F(FusePointwiseInTraining, NotWhatSomebodyElseReads) {
+TEST_F(FusePointwiseInTraining, WhatSomebodyElseReadsIsOneMoreResult) {
   // The sum is kept for the backward pass.
-  expect_unchanged([](const Tensors& in) -> Tensors {
-    const at::Tensor sum = in[0] + in[1];
-    return {sum.relu(), sum.mm(in[0])};
-  });
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor sum = in[0] + in[1];
+        return {sum.relu(), sum.mm(in[0])};
+      },
+      R"(
+%0, %1 = nimble::pointwise(input0, input1)
+%2 = mm(%0, input0)
+return %1 %2
+)");
 }
 
-TEST_F(FusePointwiseInTraining, NotWhatIsReturnedOrKeptOutside) {
-  expect_unchanged([](const Tensors& in) -> Tensors {
-    const at::Tensor sum = in[0] + in[1];
-    return {sum, sum.relu()};
-  });
+TEST_F(FusePointwiseInTraining, WhatIsReturnedIsOneMoreResult) {
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor sum = in[0] + in[1];
+        return {sum, sum.relu()};
+      },
+      R"(
+%0, %1 = nimble::pointwise(input0, input1)
+return %0 %1
+)");
+}
+
+TEST_F(FusePointwiseInTraining, NotWhatIsKeptOutside) {
   Program program =
       record(inputs_, [](const Tensors& in) -> Tensors { return {(in[0] + in[1]).relu().mm(in[0])}; });
   EXPECT_EQ(kernels_in(trained(program, inputs_).program), 1u);
@@ -205,6 +254,14 @@ TEST_F(FusePointwiseInTraining, NotWhereTheResultWouldBeLaidOutOtherwise) {
   };
   EXPECT_EQ(kernels_in(trained(record(inputs_, function(inputs_[0])), inputs_).program), 1u);
   expect_unchanged(function(inputs_[0].t().contiguous().t()));
+}
+
+TEST_F(FusePointwiseInTraining, NotWhereOneOfSeveralResultsWouldBe) {
+  const at::Tensor transposed = inputs_[0].t().contiguous().t();
+  expect_unchanged([=](const Tensors& in) -> Tensors {
+    const at::Tensor sum = in[0] + in[1];
+    return {at::threshold_backward(sum, transposed, 0), sum.mm(in[0])};
+  });
 }
 
 TEST_F(FusePointwiseInTraining, TasksInPlaceStayThereWhereNothingFuses) {

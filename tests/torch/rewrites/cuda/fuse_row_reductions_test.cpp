@@ -89,10 +89,33 @@ return %0
 }
 
 TEST_F(FuseRowReductions, ALossOfEverythingIsOneKernel) {
-  expect_drawn([](const Tensors& in) -> Tensors { return {at::mse_loss(in[0].sigmoid(), in[1])}; }, R"(
+  const std::vector<std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>> losses = {
+      [](const at::Tensor& x, const at::Tensor& y) { return at::mse_loss(x.sigmoid(), y); },
+      [](const at::Tensor& x, const at::Tensor& y) { return at::l1_loss(x.sigmoid(), y); },
+      [](const at::Tensor& x, const at::Tensor& y) { return at::smooth_l1_loss(x.sigmoid(), y); },
+      [](const at::Tensor& x, const at::Tensor& y) { return at::huber_loss(x.sigmoid(), y); },
+  };
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_drawn([&](const Tensors& in) -> Tensors { return {losses[i](in[0], in[1])}; }, R"(
 %0 = nimble::rows(input0, input1)
 return %0
 )");
+  }
+}
+
+// Written out in steps it rounds otherwise than ATen's own.
+TEST_F(FuseRowReductions, SoIsACrossEntropyWithWhatIsBeforeIt) {
+  const Function function = [](const Tensors& in) -> Tensors {
+    const at::Tensor logits = in[0] * 2, wanted = in[1].sigmoid();
+    return {at::binary_cross_entropy_with_logits(logits, wanted)};
+  };
+  const Forced result = fused(function, inputs_);
+  EXPECT_EQ(drawn(result.program), R"(
+%0 = nimble::rows(input0, input1)
+return %0
+)");
+  expect_same(result.program, function, inputs_, 1e-6);
 }
 
 TEST_F(FuseRowReductions, ALossForEachRowIsOneKernel) {
