@@ -20,6 +20,7 @@ REDUCTIONS = {
     "aten::linalg_vector_norm",
     "aten::_log_softmax",
     "aten::mse_loss",
+    "aten::binary_cross_entropy_with_logits",
     "aten::_fused_rms_norm",
 }
 
@@ -102,6 +103,11 @@ class LossOfEverything(LossOfEachRow):
         return functional.mse_loss(self.model(x).tanh(), x)
 
 
+class CrossEntropy(LossOfEachRow):
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.binary_cross_entropy_with_logits(self.model(x) * 2, x.sigmoid())
+
+
 class Similarity(LossOfEachRow):
     def forward(self, x: Tensor) -> Tensor:
         return functional.cosine_similarity(self.model(x), x, -1)
@@ -119,7 +125,7 @@ class LogProbabilities(LossOfEachRow):
 
 @pytest.mark.parametrize(
     "kind",
-    [LossOfEachRow, LossOfEverything, Similarity, Normalized, LogProbabilities],
+    [LossOfEachRow, LossOfEverything, CrossEntropy, Similarity, Normalized, LogProbabilities],
     ids=lambda c: c.__name__,
 )
 def test_losses_similarities_and_probabilities(dtype, kind):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gpu.kernels.checks import SUM_RELU, ops, random
+from gpu.kernels.checks import SUM_RELU, assert_no_worse_than_eager, ops, random
 from torch import Tensor
 
 pytestmark = pytest.mark.gpu
@@ -98,6 +98,28 @@ def test_numbers_give_eagers_bits(dtype, call):
     x, y, z = (random(3000, dtype=dtype) for _ in range(3))
     x[:2], y[:2] = 0.1, 0.1
     check_pointwise(WITH_NUMBERS[call], f"%0 = {call}; %1 = relu(x2); return %0", x, y, z)
+
+
+aten = torch.ops.aten
+NEAR = {
+    "silu_backward(x0, x1)": aten.silu_backward,
+    "gelu_backward(x0, x1, 'none')": aten.gelu_backward,
+    "gelu_backward(x0, x1, 'tanh')": lambda x, y: aten.gelu_backward(x, y, approximate="tanh"),
+    "hardsigmoid_backward(x0, x1)": aten.hardsigmoid_backward,
+    "hardswish_backward(x0, x1)": aten.hardswish_backward,
+    "leaky_relu_backward(x0, x1, 0.1, false)": lambda x, y: aten.leaky_relu_backward(x, y, 0.1, False),
+    "smooth_l1_loss(x0, x1, 0, 0.5)": lambda x, y: aten.smooth_l1_loss(x, y, 0, 0.5),
+    "huber_loss(x0, x1, 0, 1.5)": lambda x, y: aten.huber_loss(x, y, 0, 1.5),
+    "sgn(x0)": lambda x, y: torch.sgn(x),
+}
+
+
+@pytest.mark.parametrize("call", NEAR)
+def test_ways_back_and_losses_are_as_near_as_eagers(dtype, call):
+    """Only where results may round otherwise are these taken in, so bits are not asked for."""
+    x, y = random(4096, dtype=dtype) * 3, random(4096, dtype=dtype) * 3
+    [result, _] = ops.pointwise([x, y], f"%0 = {call}; %1 = add.Tensor(x0, x1, 1); return %0, %1")
+    assert_no_worse_than_eager(result, NEAR[call](x, y), NEAR[call](x.double(), y.double()), dtype)
 
 
 # What training relies on: also the sign of a zero.

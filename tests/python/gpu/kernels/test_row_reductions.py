@@ -95,12 +95,19 @@ def test_a_log_softmax(dtype, columns):
     assert_no_worse_than_eager(result, (-x).log_softmax(-1), (-x).double().log_softmax(-1))
 
 
+LOSSES = {
+    "mse_loss(x0, x1, 0)": functional.mse_loss,
+    "smooth_l1_loss(x0, x1, 0, 0.5)": lambda x, y: functional.smooth_l1_loss(x, y, beta=0.5),
+    "huber_loss(x0, x1, 0, 1.5)": lambda x, y: functional.huber_loss(x, y, delta=1.5),
+}
+
+
 @pytest.mark.parametrize("shape", [(1,), (10, 10), (3, 1024), (2, 4096)], ids=str)
-def test_a_squared_error_of_everything(dtype, shape):
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_loss_of_everything(dtype, shape, loss):
     x, y = random(*shape, dtype=dtype), random(*shape, dtype=dtype)
-    [result] = ops.rows([x, y], "%0 = mse_loss(x0, x1, 0); %1 = mean(%0, none); return %1")
-    eager = functional.mse_loss(x, y)
-    assert_no_worse_than_eager(result, eager, functional.mse_loss(x.double(), y.double()))
+    [result] = ops.rows([x, y], f"%0 = {loss}; %1 = mean(%0, none); return %1")
+    assert_no_worse_than_eager(result, LOSSES[loss](x, y), LOSSES[loss](x.double(), y.double()))
 
 
 def test_squares_of_differences_are_eagers_bits(dtype):

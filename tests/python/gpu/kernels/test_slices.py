@@ -23,6 +23,20 @@ def test_every_operator_writes_into_slices(dtype, shape):
     check_out(ops.avg_pool2d, (x, [3, 3], [1, 1], [1, 1], False, False), dtype)
 
 
+def test_one_of_several_results_goes_into_a_slice(dtype):
+    x, y = (random(2, 16, 9, 10, dtype=dtype, memory_format=torch.channels_last) for _ in range(2))
+    text = "%0 = add.Tensor(x0, x1, 1); %1 = relu(%0); return %0, %1"
+    for first in (0, 8, 3):
+        whole = torch.zeros(2, 32, 9, 10, device="cuda", dtype=dtype).contiguous(
+            memory_format=torch.channels_last
+        )
+        total = torch.empty_like(x)
+        ops.pointwise.out([x, y], text, out=[total, whole[:, first : first + 16]])
+        assert torch.equal(total, x + y)
+        assert torch.equal(whole[:, first : first + 16], (x + y).relu())
+        assert not whole[:, :first].any() and not whole[:, first + 16 :].any()
+
+
 @pytest.mark.parametrize("activation", ["none", "relu", "silu"])
 @pytest.mark.parametrize("out", [32, 22, 11])
 def test_products_are_written_into_slices(dtype, activation, out):
