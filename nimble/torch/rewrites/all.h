@@ -27,6 +27,7 @@ extern const Rewrite kOutOfPlace;
 extern const Rewrite kPointwiseBlocks;
 extern const Rewrite kPooling;
 extern const Rewrite kReluThroughCat;
+extern const Rewrite kScaleBatchNorm;
 extern const Rewrite kSeparableConvolution;
 extern const Rewrite kUnneededCopies;
 extern const Rewrite kUnreadWork;

@@ -1,5 +1,7 @@
 #include "nimble/torch/rewrites/batch_norm.h"
 
+#include <ATen/ATen.h>
+
 namespace nimble::batch_norm {
 
 bool is_in_inference(const Task& task, const Uses& uses) {
@@ -20,6 +22,15 @@ bool is_in_inference(const Task& task, const Uses& uses) {
     if (ref && (!uses.readers(ref->buffer).empty() || !uses.is_private(ref->buffer))) return false;
   }
   return true;
+}
+
+ScaleAndShift scale_and_shift(const std::optional<at::Tensor>& gamma, const std::optional<at::Tensor>& beta,
+                              const at::Tensor& mean, const at::Tensor& variance, double eps) {
+  at::Tensor scale = (variance.to(at::kDouble) + eps).rsqrt();
+  if (gamma && gamma->defined()) scale = scale * gamma->to(at::kDouble);
+  at::Tensor shift = -mean.to(at::kDouble) * scale;
+  if (beta && beta->defined()) shift = shift + beta->to(at::kDouble);
+  return {scale, shift};
 }
 
 }  // namespace nimble::batch_norm

@@ -23,20 +23,6 @@
 namespace nimble {
 namespace {
 
-struct ScaleAndShift {
-  at::Tensor scale, shift;
-};
-
-// In double precision, so that folding rounds once.
-ScaleAndShift scale_and_shift(const std::optional<at::Tensor>& gamma, const std::optional<at::Tensor>& beta,
-                              const at::Tensor& mean, const at::Tensor& variance, double eps) {
-  at::Tensor scale = (variance.to(at::kDouble) + eps).rsqrt();
-  if (gamma && gamma->defined()) scale = scale * gamma->to(at::kDouble);
-  at::Tensor shift = -mean.to(at::kDouble) * scale;
-  if (beta && beta->defined()) shift = shift + beta->to(at::kDouble);
-  return {scale, shift};
-}
-
 at::Tensor in_double(const std::optional<at::Tensor>& bias, const at::Tensor& like) {
   return bias && bias->defined() ? bias->to(at::kDouble) : at::zeros_like(like);
 }
@@ -63,7 +49,7 @@ std::tuple<at::Tensor, at::Tensor> fold_batch_norm(const at::Tensor& weight,
                                                    const std::optional<at::Tensor>& beta,
                                                    const at::Tensor& mean, const at::Tensor& variance,
                                                    double eps, std::int64_t dim, std::int64_t groups) {
-  const auto [scale, shift] = scale_and_shift(gamma, beta, mean, variance, eps);
+  const auto [scale, shift] = batch_norm::scale_and_shift(gamma, beta, mean, variance, eps);
   const at::Tensor factor = along(scale, dim, groups, weight.size(0), weight.dim());
   const at::Tensor folded_bias = in_double(bias, scale) * scale + shift;
   return {(weight.to(at::kDouble) * factor).to(weight.scalar_type()), folded_bias.to(weight.scalar_type())};
@@ -75,7 +61,7 @@ std::tuple<at::Tensor, at::Tensor> fold_batch_norm_before(const at::Tensor& weig
                                                           const std::optional<at::Tensor>& beta,
                                                           const at::Tensor& mean, const at::Tensor& variance,
                                                           double eps, std::int64_t groups) {
-  const auto [scale, shift] = scale_and_shift(gamma, beta, mean, variance, eps);
+  const auto [scale, shift] = batch_norm::scale_and_shift(gamma, beta, mean, variance, eps);
   const at::Tensor wide = weight.to(at::kDouble);
   const std::int64_t outputs = weight.size(0);
   const at::Tensor moved = (wide * along(shift, 1, groups, outputs, weight.dim())).flatten(1).sum(1);

@@ -6,24 +6,14 @@
 //
 // Comes after what oneDNN takes in: an activation costs nothing there.
 
-#include "nimble/kernels/cpu/block_program.h"
-#include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/pointwise_fusion.h"
 
 namespace nimble {
 namespace {
 
-bool is_of_floats(const Task& task) {
-  const auto is_float = [](const TensorRef& ref) { return ref.dtype == at::kFloat; };
-  return std::ranges::all_of(task.reads, is_float) && std::ranges::all_of(task.writes, is_float);
-}
-
 Rewritten apply(Program program, const RewriteContext& context) {
-  static const auto op = find_operator("nimble::pointwise_blocks");
-  return fuse_pointwise(program, context, {op, [](const Task& task, const kernels::Step& step) {
-                                             return is_of_floats(task) && kernels::has_block_function(step);
-                                           }});
+  return fuse_pointwise(program, context, pointwise_kernel_on(c10::kCPU));
 }
 
 }  // namespace

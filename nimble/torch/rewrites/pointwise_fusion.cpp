@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "nimble/kernels/cpu/block_program.h"
+#include "nimble/kernels/element_source.h"
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/cuda/sites.h"
 #include "nimble/torch/rewrites/edit.h"
@@ -200,7 +202,23 @@ class Fuse {
   std::map<TaskId, TaskId> group_of_;  // by task: the last one of its group
 };
 
+bool is_of_floats(const Task& task) {
+  const auto is_float = [](const TensorRef& ref) { return ref.dtype == at::kFloat; };
+  return std::ranges::all_of(task.reads, is_float) && std::ranges::all_of(task.writes, is_float);
+}
+
 }  // namespace
+
+PointwiseKernel pointwise_kernel_on(c10::Device device) {
+  if (device.is_cuda()) {
+    static const auto op = find_operator("nimble::pointwise");
+    return {op, [](const Task&, const Step& step) { return kernels::has_kernel(step); }};
+  }
+  static const auto op = find_operator("nimble::pointwise_blocks");
+  return {op, [](const Task& task, const Step& step) {
+            return is_of_floats(task) && kernels::has_block_function(step);
+          }};
+}
 
 Rewritten fuse_pointwise(const Program& program, const RewriteContext& context,
                          const PointwiseKernel& kernel) {

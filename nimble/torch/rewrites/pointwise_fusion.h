@@ -13,6 +13,9 @@ struct PointwiseKernel {
   std::function<bool(const Task& task, const kernels::Step& step)> can_do;
 };
 
+// The one for programs on this device: loops over blocks for floats on a CPU, generated kernels on a GPU.
+PointwiseKernel pointwise_kernel_on(c10::Device device);
+
 // Pointwise tasks that feed one another become one call of the kernel, where that is faster.
 //
 // A task takes in those that make what it waits for longest: work that could have been done meanwhile, beside

@@ -43,13 +43,20 @@ std::size_t distance(std::string_view a, std::string_view b) {
 std::span<const Rewrite* const> all_rewrites() {
   // What makes patterns visible comes first, what only tidies up comes last.
   static const Rewrite* const kAll[] = {
-      &kOutOfPlace,        &kCommonSubexpressions, &kUnreadWork,        &kNormThroughCat,
-      &kFoldBatchNorm,     &kReluThroughCat,       &kFoldPadding,       &kChannelsLast,
-      &kFuseConvolution,   &kSeparableConvolution, &kPooling,           &kOpenAttention,
-      &kMergeLinears,      &kMatrixLinear,         &kLinearActivation,  &kFuseRows,
-      &kFuseBatchNorm,     &kUnneededCopies,       &kFusePointwise,     &kFuseForeach,
-      &kGroupConvolutions, &kCatByAddress,         &kMkldnnConvolution, &kMkldnnLinear,
-      &kPointwiseBlocks,   &kWeightsOnce,
+      &kOutOfPlace,        &kCommonSubexpressions,
+      &kUnreadWork,        &kNormThroughCat,
+      &kFoldBatchNorm,     &kReluThroughCat,
+      &kFoldPadding,       &kChannelsLast,
+      &kFuseConvolution,   &kSeparableConvolution,
+      &kPooling,           &kMkldnnConvolution,
+      &kScaleBatchNorm,    &kOpenAttention,
+      &kMergeLinears,      &kMatrixLinear,
+      &kLinearActivation,  &kFuseRows,
+      &kFuseBatchNorm,     &kUnneededCopies,
+      &kFusePointwise,     &kFuseForeach,
+      &kGroupConvolutions, &kCatByAddress,
+      &kMkldnnLinear,      &kPointwiseBlocks,
+      &kWeightsOnce,
   };
   return kAll;
 }

@@ -26,6 +26,7 @@ REWRITES = [
     "fuse_convolution",
     "separable_convolution",
     "pooling",
+    "scale_batch_norm",
     "open_attention",
     "merge_linears",
     "matrix_linear",
@@ -86,6 +87,42 @@ def test_concatenations_run_nothing_where_their_parts_are_written_in_place(name,
 def test_each_rewrite_alone(name, rewrite):
     model, x = on_gpu(name, torch.float32)
     fast = nimble.compile(model, strict=True, rewrites=[rewrite], tune=0).prepare(x)
+    assert_no_worse_than_eager(model, fast, torch.randn_like(x))
+
+
+class NormsFirst(torch.nn.Module):
+    """Residual blocks that normalise before they convolve, as ResNetV2's do."""
+
+    def __init__(self, channels: int, blocks: int):
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, channels, 3, padding=1)
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(channels) for _ in range(blocks))
+        self.layers = torch.nn.ModuleList(
+            torch.nn.Conv2d(channels, channels, 3, padding=1) for _ in range(blocks)
+        )
+        for norm in self.norms:
+            torch.nn.init.normal_(norm.bias)
+            torch.nn.init.uniform_(norm.running_var, 0.5, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            x = x + layer(norm(x).relu())
+        return x
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_norms_that_come_first_fuse_with_their_activation(dtype, repeatable_kernels):
+    blocks = 4
+    model = NormsFirst(32, blocks).eval().cuda().to(dtype)
+    x = torch.randn(2, 3, 24, 24, device="cuda", dtype=dtype)
+    names = ["scale_batch_norm", "fuse_pointwise"]
+    fast = nimble.compile(model, strict=True, rewrites=names, tune=0).prepare(x)
+    assert f"scale_batch_norm: {blocks} times" in fast.explain(), fast.explain()
+    [part] = fast._nimble._document((), {}, eager=False)["parts"]
+    operators = [task["operator"].split(".")[0] for task in part["tasks"]]
+    assert operators.count("nimble::pointwise") >= blocks
+    assert not {"aten::addcmul", "aten::cudnn_batch_norm", "aten::native_batch_norm"} & set(operators)
     assert_no_worse_than_eager(model, fast, torch.randn_like(x))
 
 

@@ -48,6 +48,8 @@ def chains(draw, channels: int, outputs: int) -> nn.Module:
     layers = []
     if draw(st.booleans()):
         layers.append(nn.BatchNorm2d(channels))
+        if draw(st.booleans()):
+            layers.append(draw(st.sampled_from(ACTIVATIONS))())
     layers.append(draw(convolutions(channels, outputs, transposed=draw(st.integers(0, 4)) == 0)))
     if draw(st.integers(0, 3)) > 0:
         layers.append(nn.BatchNorm2d(outputs, affine=draw(st.booleans())))

@@ -1,19 +1,8 @@
+#include "norm.h"
 #include "rewritten.h"
 
 namespace nimble {
 namespace {
-
-struct Norm {
-  at::Tensor gamma, beta, mean, variance;
-  explicit Norm(std::int64_t channels)
-      : gamma(torch::rand({channels}) + 0.5),
-        beta(torch::randn({channels})),
-        mean(torch::randn({channels})),
-        variance(torch::rand({channels}) + 0.5) {}
-  at::Tensor operator()(const at::Tensor& x, bool training = false) const {
-    return at::batch_norm(x, gamma, beta, mean, variance, training, 0.1, 1e-5, false);
-  }
-};
 
 class FoldBatchNorm : public RewriteTest {
  protected:

@@ -14,8 +14,6 @@
 // PyTorch's own, and which round as those do. No product is contracted with a sum across their borders: see
 // KernelSource::contract.
 
-#include "nimble/kernels/element_source.h"
-#include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/pointwise_fusion.h"
 #include "nimble/torch/rewrites/pointwise_tasks.h"
@@ -24,11 +22,12 @@ namespace nimble {
 namespace {
 
 Rewritten apply(Program program, const RewriteContext& context) {
-  static const auto op = find_operator("nimble::pointwise");
+  const PointwiseKernel any = pointwise_kernel_on(c10::kCUDA);
+  if (!context.trains || context.tolerant) return fuse_pointwise(program, context, any);
   const auto can_do = [&](const Task& task, const kernels::Step& step) {
-    return kernels::has_kernel(step) && (!context.trains || context.tolerant || keeps_bits(program, task));
+    return any.can_do(task, step) && keeps_bits(program, task);
   };
-  return fuse_pointwise(program, context, {op, can_do});
+  return fuse_pointwise(program, context, {any.op, can_do});
 }
 
 }  // namespace
