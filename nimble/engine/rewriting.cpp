@@ -35,6 +35,21 @@ std::vector<at::Tensor> with_those_that_tell(std::vector<at::Tensor> sources,
   return sources;
 }
 
+constexpr const char* kSlower = "the program was slower with it";
+
+auto report_of_layout(const Rewriting& rewriting) {
+  return std::ranges::find_if(rewriting.reports, [](const RewriteReport& report) {
+    return report.name == kChannelsLast.name && (report.dropped.empty() || report.dropped == kSlower);
+  });
+}
+
+// Of the recorded program's time. Nothing is gained by what was dropped.
+double part_of_time(const Rewriting& rewriting) {
+  const bool is_dropped = std::ranges::all_of(
+      rewriting.reports, [](const RewriteReport& report) { return !report.dropped.empty(); });
+  return is_dropped ? 1 : rewriting.milliseconds_rewritten / rewriting.milliseconds_recorded;
+}
+
 // In milliseconds, on one stream; measured only where no earlier process did.
 RewritingTimes time_both(const std::shared_ptr<const Program>& recorded,
                          const std::shared_ptr<const Program>& rewritten, std::span<const at::Tensor> inputs,
@@ -49,6 +64,30 @@ RewritingTimes time_both(const std::shared_ptr<const Program>& recorded,
   before.add_on_one_stream(*rewritten, times[0]);
   after.add_on_one_stream(*recorded, times[1]);
   return {times[0], times[1]};
+}
+
+Rewriting rewrite_by(std::span<const Rewrite* const> rewrites, const std::shared_ptr<const Program>& program,
+                     std::span<const at::Tensor> inputs, const CompileOptions& options,
+                     const RewriteContext& context, std::span<const at::Tensor> outside) {
+  Rewriting rewriting{.program = program};
+  const auto start = Clock::now();
+  AppliedRewrites applied = apply_rewrites(*program, rewrites, inputs, context);
+  rewriting.reports = std::move(applied.reports);
+  rewriting.exact = applied.exact;
+  std::vector<at::Tensor> sources = derived_from(applied.program);
+  if (!sources.empty()) {
+    rewriting.weights.emplace(with_those_that_tell(std::move(sources), outside));
+  }
+  if (rewriting.reports.empty()) return rewriting;
+  rewriting.program = std::make_shared<const Program>(std::move(applied.program));
+  // Two programs at once would take twice the memory of a step of training. Each of its new kernels was
+  // measured against what it replaces.
+  if (options.tune_seconds > 0 && !context.trains) {
+    keep_the_faster(rewriting, program,
+                    time_both(program, rewriting.program, inputs, options.tune_seconds, context.known));
+  }
+  rewriting.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  return rewriting;
 }
 
 }  // namespace
@@ -68,7 +107,7 @@ void keep_the_faster(Rewriting& rewriting, const std::shared_ptr<const Program>&
   rewriting.milliseconds_recorded = times.recorded;
   rewriting.milliseconds_rewritten = times.rewritten;
   if (times.rewritten <= kClearlySlower * times.recorded) return;
-  for (RewriteReport& report : rewriting.reports) report.dropped = "the program was slower with it";
+  for (RewriteReport& report : rewriting.reports) report.dropped = kSlower;
   rewriting.program = recorded;
   rewriting.exact = true;
   rewriting.weights.reset();
@@ -77,10 +116,8 @@ void keep_the_faster(Rewriting& rewriting, const std::shared_ptr<const Program>&
 Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,
                   const CompileOptions& options, bool trains, bool precise,
                   std::span<const at::Tensor> outside) {
-  Rewriting rewriting{.program = program};
-  const auto rewrites = rewrites_named(options.rewrites);
-  if (rewrites.empty()) return rewriting;
-  const auto start = Clock::now();
+  auto rewrites = rewrites_named(options.rewrites);
+  if (rewrites.empty()) return {.program = program};
   RewriteContext context{.device = program->device(),
                          .precise = precise,
                          .trains = trains,
@@ -92,23 +129,29 @@ Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const
     context.measure_side_by_side = measure_side_by_side;
     context.known = times_on_disk(context.device);
   }
-  AppliedRewrites applied = apply_rewrites(*program, rewrites, inputs, context);
-  rewriting.reports = std::move(applied.reports);
-  rewriting.exact = applied.exact;
-  std::vector<at::Tensor> sources = derived_from(applied.program);
-  if (!sources.empty()) {
-    rewriting.weights.emplace(with_those_that_tell(std::move(sources), outside));
+  Rewriting changed = rewrite_by(rewrites, program, inputs, options, context, outside);
+  if (!may_prefer_recorded_layout(changed)) return changed;
+  std::erase(rewrites, &kChannelsLast);
+  return faster_layout(std::move(changed), rewrite_by(rewrites, program, inputs, options, context, outside));
+}
+
+bool may_prefer_recorded_layout(const Rewriting& rewriting) {
+  constexpr double kHardlyFaster = 0.9;
+  return report_of_layout(rewriting) != rewriting.reports.end() &&
+         rewriting.milliseconds_rewritten > kHardlyFaster * rewriting.milliseconds_recorded;
+}
+
+Rewriting faster_layout(Rewriting changed, Rewriting as_recorded) {
+  const double both = changed.milliseconds + as_recorded.milliseconds;
+  const bool is_faster = !as_recorded.reports.empty() && part_of_time(as_recorded) < part_of_time(changed);
+  if (is_faster) {
+    RewriteReport report = *report_of_layout(changed);
+    report.dropped = kSlower;
+    as_recorded.reports.insert(as_recorded.reports.begin(), std::move(report));
   }
-  if (rewriting.reports.empty()) return rewriting;
-  rewriting.program = std::make_shared<const Program>(std::move(applied.program));
-  // Two programs at once would take twice the memory of a step of training. Each of its new kernels was
-  // measured against what it replaces.
-  if (options.tune_seconds > 0 && !trains) {
-    keep_the_faster(rewriting, program,
-                    time_both(program, rewriting.program, inputs, options.tune_seconds, context.known));
-  }
-  rewriting.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-  return rewriting;
+  Rewriting& faster = is_faster ? as_recorded : changed;
+  faster.milliseconds = both;
+  return std::move(faster);
 }
 
 bool could_be_more_precise(const Rewriting& rewriting, const Program& recorded) {

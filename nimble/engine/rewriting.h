@@ -29,7 +29,8 @@ struct Rewriting {
 // Applies the rewrites that `options` ask for. `trains`: the program changes tensors outside or belongs to a
 // backward pass, so that only rewrites which hold for training are applied, and it is not run for that. Any
 // other is replayed on `inputs`, as recorded and rewritten, and the recorded one stays where it measures
-// faster; whoever calls restores what that changes outside.
+// faster; whoever calls restores what that changes outside. Where images were laid out otherwise and that
+// brought little, the layout that they had is tried as well.
 // `outside` are tensors known to live outside, among which are the counters by which batch norms tell that
 // their statistics changed. `precise`: see RewriteContext.
 Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const at::Tensor> inputs,
@@ -43,6 +44,11 @@ struct RewritingTimes {
 // Notes the times, and goes back to the recorded program if the rewritten one is clearly slower.
 void keep_the_faster(Rewriting& rewriting, const std::shared_ptr<const Program>& recorded,
                      const RewritingTimes& times);
+
+// Whether images were laid out otherwise, although the program takes hardly less time for all that was done.
+bool may_prefer_recorded_layout(const Rewriting& rewriting);
+// The faster of two rewritings of a program, of which only the first lays out images otherwise.
+Rewriting faster_layout(Rewriting changed, Rewriting as_recorded);
 
 // Whether convolutions may have been rounded to TF32, and would not be by a precise rewriting of `recorded`.
 bool could_be_more_precise(const Rewriting& rewriting, const Program& recorded);

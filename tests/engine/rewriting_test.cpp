@@ -101,5 +101,61 @@ TEST(Rewriting, OneThatIsFasterOrTakesAsLongIsKept) {
   }
 }
 
+// Rewritings of a program that takes a millisecond, with and without another layout of its images.
+Rewriting in_layout(double milliseconds, bool changed) {
+  Both both = nimble::both();
+  if (changed) both.rewriting.reports.push_back({.name = "channels_last", .sites = {"convolution#0"}});
+  both.rewriting.milliseconds = 100;
+  keep_the_faster(both.rewriting, both.recorded, {.recorded = 1.0, .rewritten = milliseconds});
+  return both.rewriting;
+}
+
+TEST(Rewriting, TheRecordedLayoutIsTriedWhereAnotherBringsLittle) {
+  EXPECT_FALSE(may_prefer_recorded_layout(in_layout(0.5, true)));
+  EXPECT_TRUE(may_prefer_recorded_layout(in_layout(0.95, true)));
+  EXPECT_TRUE(may_prefer_recorded_layout(in_layout(1.3, true)));
+}
+
+TEST(Rewriting, NotWhereImagesAreLaidOutAsBefore) {
+  EXPECT_FALSE(may_prefer_recorded_layout(in_layout(1.3, false)));
+  Rewriting failed = in_layout(0.95, true);
+  failed.reports.back().dropped = "it could not be recorded";
+  EXPECT_FALSE(may_prefer_recorded_layout(failed));
+}
+
+TEST(Rewriting, NotWhereNothingWasMeasured) {
+  Rewriting unmeasured = nimble::both().rewriting;
+  unmeasured.reports.push_back({.name = "channels_last", .sites = {"convolution#0"}});
+  EXPECT_FALSE(may_prefer_recorded_layout(unmeasured));
+}
+
+TEST(Rewriting, TheFasterLayoutIsKept) {
+  for (const double changed : {0.95, 1.3}) {
+    Rewriting as_recorded = in_layout(0.8, false);
+    const auto program = as_recorded.program;
+    const Rewriting kept = faster_layout(in_layout(changed, true), std::move(as_recorded));
+    EXPECT_EQ(kept.program, program);
+    EXPECT_EQ(kept.milliseconds_rewritten, 0.8);
+    EXPECT_EQ(kept.milliseconds, 200);
+    ASSERT_EQ(kept.reports.size(), 3u);
+    EXPECT_EQ(kept.reports[0].name, "channels_last");
+    EXPECT_EQ(kept.reports[0].dropped, "the program was slower with it");
+    EXPECT_EQ(kept.reports[1].dropped, "");
+  }
+}
+
+TEST(Rewriting, WhichMayBeTheOther) {
+  for (const double as_recorded : {0.97, 1.3}) {
+    Rewriting changed = in_layout(0.95, true);
+    const auto program = changed.program;
+    const Rewriting kept = faster_layout(std::move(changed), in_layout(as_recorded, false));
+    EXPECT_EQ(kept.program, program);
+    EXPECT_EQ(kept.reports.back().name, "channels_last");
+    EXPECT_EQ(kept.reports.back().dropped, "");
+  }
+  // Nothing else fired.
+  EXPECT_EQ(faster_layout(in_layout(1.3, true), Rewriting{}).reports.back().name, "channels_last");
+}
+
 }  // namespace
 }  // namespace nimble
