@@ -81,10 +81,16 @@ def least_allowed(exact: Tensor, dtype: torch.dtype, least: float) -> float:
     return max(ROUNDINGS * torch.finfo(dtype).eps, least) * largest(exact)
 
 
+def is_far_off(eager: Tensor, exact: Tensor | None) -> bool:
+    """Eager has lost half of what float32 may differ from it: two results that both did may be that far apart with
+    neither of them wrong."""
+    return exact is not None and distance(eager, exact) > FLOAT32_FROM_EAGER / 2 * largest(eager)
+
+
 def assert_near_eager(index: int, a: Tensor, e: Tensor, x: Tensor | None) -> None:
-    """In float32 without TF32: within 1e-4 of its largest value, unless eager is further from the exact result."""
+    """In float32 without TF32: within 1e-4 of its largest value, unless eager itself is far from the exact result."""
     near = FLOAT32_FROM_EAGER * largest(e)
-    if (x is None or distance(e, x) <= near) and (x is None or not computes_coarsely(e)):
+    if x is None or not (is_far_off(e, x) or computes_coarsely(e)):
         assert distance(a, e) <= near, f"leaf {index} is {distance(a, e)} from eager, allowed {near}"
 
 
