@@ -7,9 +7,9 @@
 
 namespace nimble {
 
-// How many milliseconds replays take, by executable and round. In each round every one runs once, so that a
-// busy machine slows all of them alike. Three rounds at least, then as many as begin within the time, up to
-// `most`.
+// How many milliseconds replays take, by executable and round. In each round every one is timed once, so that
+// a busy machine slows all of them alike; on a CPU after a replay that does not count. Three rounds at least,
+// then as many as begin within the time, up to `most`.
 std::vector<std::vector<double>> time_in_turn(std::span<Executable* const> executables,
                                               std::span<const at::Tensor> inputs, double seconds,
                                               std::size_t most);

@@ -3,6 +3,7 @@
 #include <ATen/core/Reduction.h>
 
 #include "nimble/kernels/element_source.h"
+#include "nimble/kernels/row_steps.h"
 
 namespace nimble::kernels {
 namespace {
@@ -31,6 +32,8 @@ class Steps {
   Argument of_rows(const char* function, const Argument& x, const std::vector<std::int64_t>& dimensions) {
     return add(function, {x, c10::IValue(dimensions), c10::IValue(true), kNone});
   }
+
+  Argument sum(const Argument& a, const Argument& b) { return add("add.Tensor", {a, b, c10::IValue(1)}); }
 
   std::vector<Step> finish(const Argument& result) {
     if (rounds()) cast(result, type_);
@@ -94,14 +97,19 @@ std::vector<Step> log_softmax_backward(const Step& call, c10::ScalarType type) {
   return steps.finish(steps.difference(g, steps.product(steps.add("exp", {y}), sum)));
 }
 
+std::vector<std::int64_t> last_dimensions(std::size_t count) {
+  std::vector<std::int64_t> dimensions(count);
+  for (std::size_t d = 0; d < count; ++d) dimensions[d] = -1 - static_cast<std::int64_t>(d);
+  return dimensions;
+}
+
 // (h - mean(h) - z mean(h z)) / deviation, with h = g weight and z = (x - mean) / deviation. Of the gradients
 // only that of the input goes over rows.
 std::vector<Step> layer_norm_backward(const Step& call, c10::ScalarType type) {
   Steps steps(call, type);
   const auto wanted = steps.constant(7).toBoolList();
   if (!wanted[0] || wanted[1] || wanted[2]) return {call};
-  std::vector<std::int64_t> dimensions(steps.constant(2).toIntList().size());
-  for (std::size_t d = 0; d < dimensions.size(); ++d) dimensions[d] = -1 - static_cast<std::int64_t>(d);
+  const auto dimensions = last_dimensions(steps.constant(2).toIntList().size());
   const Argument g = steps.wide(0), x = steps.wide(1), mean = steps.argument(3), inverse = steps.argument(4);
   const Argument z = steps.product(steps.difference(x, mean), inverse);
   const Argument h =
@@ -121,6 +129,34 @@ std::vector<Step> as_steps(const Step& call, c10::ScalarType type) {
   if (call.function == "_log_softmax_backward_data") return log_softmax_backward(call, type);
   if (call.function == "native_layer_norm_backward") return layer_norm_backward(call, type);
   return {call};
+}
+
+// x centered or not, times the inverse of its deviation, or of its root mean square.
+std::optional<NormWithNumbers> norm_with_numbers(const Step& call, c10::ScalarType type) {
+  const auto epsilon = epsilon_of(call);
+  if (!epsilon) return {};
+  Steps steps(call, type);
+  const auto dimensions = last_dimensions(steps.constant(1).toIntList().size());
+  const auto number_of = [](const Argument& made) { return std::get<Value>(made).index; };
+  std::vector<std::size_t> numbers;
+  Argument x = steps.wide(0);
+  if (call.function == "native_layer_norm") {
+    const Argument mean = steps.of_rows("mean.dim", x, dimensions);
+    numbers.push_back(number_of(mean));
+    x = steps.difference(x, mean);
+  }
+  const Argument variance = steps.of_rows("mean.dim", steps.product(x, x), dimensions);
+  const Argument inverse =
+      steps.add("rsqrt", {steps.add("add.Scalar", {variance, *epsilon, c10::IValue(1)})});
+  numbers.push_back(number_of(inverse));
+  Argument y = steps.product(x, inverse);
+  const Affine affine = affine_of(call);
+  if (affine.weight) y = steps.product(y, *affine.weight);
+  if (affine.bias) y = steps.sum(y, *affine.bias);
+  NormWithNumbers norm{.steps = steps.finish(y), .results = {}};
+  norm.results.push_back(norm.steps.size() - 1);
+  norm.results.insert(norm.results.end(), numbers.begin(), numbers.end());
+  return norm;
 }
 
 }  // namespace nimble::kernels

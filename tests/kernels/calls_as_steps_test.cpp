@@ -124,5 +124,40 @@ TEST(CallsAsStepsTest, TheWayBackThroughALayerNorm) {
   }
 }
 
+// Their results in the order of the call's: rows, and numbers of rows.
+TEST(CallsAsStepsTest, NormsWithTheNumbersThatTheirWaysBackNeed) {
+  for (const auto type : kTypes) {
+    const at::Tensor x = (at::randn({3, 4, 50}) * 2 + 1).to(type), weight = at::randn({4, 50}).to(type),
+                     bias = at::randn({4, 50}).to(type), wide = x.to(at::kDouble);
+    const auto expect_results = [&](const std::string& call, const Tensors& inputs, const Tensors& exact) {
+      const Expression whole = parse_expression("%0 = " + call + "; return %0");
+      const auto norm = norm_with_numbers(whole.steps[0], type);
+      ASSERT_TRUE(norm) << call;
+      Expression parts{inputs.size(), norm->steps, {}};
+      for (const std::size_t result : norm->results) parts.results.push_back(step(result));
+      const auto given = run_kernel(to_string(parts), inputs).results;
+      ASSERT_EQ(given.size(), exact.size());
+      for (std::size_t i = 0; i < exact.size(); ++i) {
+        SCOPED_TRACE(call + ", result " + std::to_string(i));
+        EXPECT_EQ(given[i].sizes(), exact[i].sizes());
+        expect_near(given[i], exact[i], i == 0 ? type : at::kFloat);
+      }
+    };
+    const auto with_norm = [&](bool weighs) -> Tensors {
+      const auto as_double = [](const at::Tensor& t) { return std::optional(t.to(at::kDouble)); };
+      const auto [y, mean, inverse] =
+          weighs ? at::native_layer_norm(wide, {4, 50}, as_double(weight), as_double(bias), 1e-5)
+                 : at::native_layer_norm(wide, {4, 50}, {}, {}, 1e-5);
+      return {y, mean, inverse};
+    };
+    expect_results("native_layer_norm(x0, [4, 50], x1, x2, 1e-05)", {x, weight, bias}, with_norm(true));
+    expect_results("native_layer_norm(x0, [4, 50], none, none, 1e-05)", {x}, with_norm(false));
+    const at::Tensor inverse = (wide.square().mean({1, 2}, true) + 1e-5).rsqrt();
+    expect_results("_fused_rms_norm(x0, [4, 50], x1, 1e-05)", {x, weight},
+                   {wide * inverse * weight.to(at::kDouble), inverse});
+  }
+  EXPECT_FALSE(norm_with_numbers(parse_expression("%0 = relu(x0); return %0").steps[0], at::kFloat));
+}
+
 }  // namespace
 }  // namespace nimble::kernels

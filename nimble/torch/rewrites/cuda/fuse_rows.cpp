@@ -35,7 +35,6 @@ namespace {
 
 using kernels::Expression;
 using kernels::Step;
-using kernels::Value;
 
 constexpr std::size_t kMostInputs = 12, kMostSteps = 32;
 
@@ -71,14 +70,20 @@ class Fuse {
   }
 
  private:
-  // Nobody looks at the mean and the deviation of a layer norm.
+  // The way back through a norm looks at the numbers of each row, and nobody at other further results.
+  Results results_of(const Task& task) const {
+    const bool are_unread =
+        std::all_of(task.results.begin() + 1, task.results.end(), [&](const Operand& other) {
+          const auto* ref = std::get_if<TensorRef>(&other);  // none where nobody asked for it
+          return !ref || uses_.is_unread(ref->buffer);
+        });
+    return are_unread ? Results::kFirst : Results::kAll;
+  }
+  TaskSteps steps_of(const Task& task) const { return nimble::steps_of(program_, task, results_of(task)); }
+
   bool is_over_rows(const Task& task) const {
-    if (!can_be_step(program_, uses_, task, context_.trains)) return false;
-    if (!std::ranges::any_of(steps_of(program_, task).steps, kernels::is_over_rows)) return false;
-    return std::all_of(task.results.begin() + 1, task.results.end(), [&](const Operand& other) {
-      const auto* ref = std::get_if<TensorRef>(&other);  // none where nobody asked for it
-      return !ref || uses_.is_unread(ref->buffer);
-    });
+    return can_be_step(program_, uses_, task, context_.trains) &&
+           std::ranges::any_of(steps_of(task).steps, kernels::is_over_rows);
   }
 
   // Alone a norm or a softmax is worth another kernel only where that measures faster, and a reduction never.
@@ -160,12 +165,15 @@ class Fuse {
   std::optional<Kernel> kernel_of(const Members& members) const {
     Kernel kernel{.work = {}, .results = {}, .at = *members.begin()};
     for (const TaskId member : members) {
-      const TensorRef& ref = first_result(program_.task(member));
-      if (uses_.writers(ref.buffer).size() != 1) return {};  // who of the members sees which of its values?
-      const Value made = kernel.work.add(program_, program_.task(member));
-      if (!is_seen_outside(uses_, ref, members)) continue;
-      kernel.work.expression.results.push_back(made);
-      kernel.results.push_back(ref);
+      const Task& task = program_.task(member);
+      for (const Made& made : kernel.work.add(program_, task, results_of(task))) {
+        const BufferId buffer = made.ref.buffer;
+        if (uses_.writers(buffer).size() != 1) return {};  // who of the members sees which of its values?
+        if (program_.buffer(buffer).kind != BufferKind::kInternal) return {};
+        if (!is_seen_outside(uses_, made.ref, members)) continue;
+        kernel.work.expression.results.push_back(kernels::step(made.step));
+        kernel.results.push_back(made.ref);
+      }
     }
     const Expression& expression = kernel.work.expression;
     const bool fits =

@@ -35,14 +35,22 @@ std::vector<Value*> values_in(std::vector<Step>& steps) {
 
 }  // namespace
 
-TaskSteps steps_of(const Program& program, const Task& task) {
+TaskSteps steps_of(const Program& program, const Task& task, Results wanted) {
   std::vector<TensorRef> inputs;
   const Step call = step_of(program, task, [&](const TensorRef& ref) { return input_of(inputs, ref); });
-  return {kernels::as_steps(call, first_result(task).dtype), std::move(inputs)};
+  const auto type = first_result(task).dtype;
+  if (wanted == Results::kFirst) {
+    auto steps = kernels::as_steps(call, type);
+    const std::size_t last = steps.size() - 1;
+    return {std::move(steps), std::move(inputs), {last}};
+  }
+  auto norm = kernels::norm_with_numbers(call, type);
+  if (!norm) return {};
+  return {std::move(norm->steps), std::move(inputs), std::move(norm->results)};
 }
 
-Value TaskExpression::add(const Program& program, const Task& task) {
-  TaskSteps added = steps_of(program, task);
+std::span<const Made> TaskExpression::add(const Program& program, const Task& task, Results wanted) {
+  TaskSteps added = steps_of(program, task, wanted);
   // A sum over a number that is spread counts it as often as it is there: in a kernel it would be there once.
   const bool over_rows = std::ranges::any_of(added.steps, kernels::is_over_rows);
   std::vector<std::optional<Value>> given(added.inputs.size());  // what the steps do not need is none
@@ -58,8 +66,10 @@ Value TaskExpression::add(const Program& program, const Task& task) {
   }
   std::ranges::move(added.steps, std::back_inserter(steps));
   expression.inputs = inputs.size();
-  made.push_back({first_result(task), steps.size() - 1});
-  return kernels::step(steps.size() - 1);
+  for (std::size_t r = 0; r < added.results.size(); ++r) {
+    made.push_back({std::get<TensorRef>(task.results[r]), first + added.results[r]});
+  }
+  return std::span(made).last(added.results.size());
 }
 
 Value TaskExpression::value_of(const TensorRef& ref) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "nimble/kernels/expression.h"
@@ -7,12 +8,16 @@
 
 namespace nimble {
 
-// A task as steps (kernels::as_steps), and the tensors that are their inputs.
+// A task as steps (kernels::as_steps), the tensors that are their inputs, and which of them make its results:
+// the first alone, or all (kernels::norm_with_numbers), where somebody looks at those. No steps where that
+// cannot be.
 struct TaskSteps {
   std::vector<kernels::Step> steps;
   std::vector<TensorRef> inputs;
+  std::vector<std::size_t> results;
 };
-TaskSteps steps_of(const Program& program, const Task& task);
+enum class Results { kFirst, kAll };
+TaskSteps steps_of(const Program& program, const Task& task, Results wanted);
 
 // A tensor that a task makes, and the step that does it.
 struct Made {
@@ -26,8 +31,9 @@ struct TaskExpression {
   std::vector<TensorRef> inputs;
   std::vector<Made> made;
 
-  // Adds the work of a task, which comes behind those that are there already; what it makes.
-  kernels::Value add(const Program& program, const Task& task);
+  // Adds the work of a task, which comes behind those that are there already; what it makes, as the last of
+  // `made`.
+  std::span<const Made> add(const Program& program, const Task& task, Results wanted);
 
  private:
   kernels::Value value_of(const TensorRef& ref);

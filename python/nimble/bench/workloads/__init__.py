@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from nimble.bench.workloads import (
     convnext,
+    densenet,
     efficientnet,
     inception,
     mobilenet,
@@ -22,7 +23,7 @@ from nimble.nearest import find
 
 __all__ = ["GROUPS", "WORKLOADS", "Example", "Inference", "Program", "Training", "Workload", "chosen", "make"]
 
-_FILES = (resnet, mobilenet, efficientnet, inception, nasnet, convnext, transformer, tiny)
+_FILES = (resnet, mobilenet, efficientnet, inception, nasnet, densenet, convnext, transformer, tiny)
 WORKLOADS: dict[str, Workload] = {workload.name: workload for file in _FILES for workload in file.WORKLOADS}
 
 # Names for several at once. The paper's inference figure has eight networks.

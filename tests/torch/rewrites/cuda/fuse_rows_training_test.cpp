@@ -85,18 +85,33 @@ return %1 %2 %3
 )");
 }
 
-TEST_F(FuseRowsTraining, ALayerNormWhoseMeanTheWayBackNeedsStaysAsItIs) {
+// What the way back needs of them is written as well.
+TEST_F(FuseRowsTraining, LayerNormsWriteTheirMeanAndDeviation) {
   expect_drawn(
       [&](const Tensors& in) -> Tensors {
         const auto [y, mean, inverse] = at::native_layer_norm(in[0] + in[1], {6}, weight_, bias_, 1e-5);
         return {(y * 2).softmax(-1), mean, inverse};
       },
       R"(
-%0 = add(input0, input1)
-%1, %2, %3 = native_layer_norm(%0, extern0, extern1)
-%4 = nimble::rows(%1)
-return %4 %2 %3
+%0, %1, %2 = nimble::rows(input0, input1, extern0, extern1)
+return %2 %0 %1
 )");
+}
+
+TEST_F(FuseRowsTraining, AWholeStepOfANormAndItsWayBack) {
+  const at::AutoGradMode with_grad(true);
+  const at::Tensor weight = weight_.clone().requires_grad_(), bias = bias_.clone().requires_grad_(),
+                   matrix = matrix_.clone().requires_grad_();
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor x = in[0].matmul(matrix) + in[1];
+    const at::Tensor y = at::layer_norm(x, {6}, weight, bias).matmul(matrix) + x;
+    return torch::autograd::grad({(y * in[2]).sum()}, {weight, bias, matrix});
+  };
+  const AppliedRewrites applied = trained(function);
+  const auto names = operators(applied.program);
+  EXPECT_EQ(std::ranges::count(names, "aten::native_layer_norm"), 0) << drawn(applied.program);
+  EXPECT_GE(std::ranges::count(names, "nimble::rows"), 1) << drawn(applied.program);
+  expect_same(applied.program, function, inputs_, 1e-4);
 }
 
 // As an optimizer does. The kernel reads the weight before that, and the product does not come behind it.
