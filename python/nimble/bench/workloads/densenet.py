@@ -1,4 +1,4 @@
-"""DenseNet-121 (Huang et al., 2017): batch norms and activations come before the convolutions, so that norms cannot fold."""
+"""DenseNet-121 (Huang et al., 2017): norms and activations come before the convolutions, so norms cannot fold."""
 
 from nimble.bench.workloads.kinds import Inference, picture_network, torchvision_network
 

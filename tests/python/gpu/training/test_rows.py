@@ -1,5 +1,5 @@
-"""Steps of training of transformers that may round otherwise than eager: layer norms and the ways back through softmaxes,
-log-softmaxes and layer norms are kernels of ours, with what is around them."""
+"""Steps of training of transformers that may round otherwise than eager: layer norms and the ways back through them and
+through softmaxes and log-softmaxes are kernels of ours, with what is around them."""
 
 from __future__ import annotations
 
