@@ -12,6 +12,7 @@
 #include "nimble/core/error.h"
 #include "nimble/core/files.h"
 #include "nimble/kernels/batch_norm_source.h"
+#include "nimble/kernels/calls_as_steps.h"
 #include "nimble/kernels/cuda/dependent_launch.h"
 #include "nimble/kernels/cuda/kernel_compiler.h"
 #include "nimble/kernels/cuda/launch.h"
@@ -74,6 +75,17 @@ KernelSource pointwise(at::ScalarType type) {
   return pointwise_source(expression, {x, x}, steps, {at::empty_like(x), at::empty_like(x, at::kBool)});
 }
 
+KernelSource ways_back_and_losses(at::ScalarType type) {
+  const Expression expression = parse_expression(
+      "%0 = silu_backward(x0, x1); %1 = gelu_backward(%0, x1, 'none'); %2 = gelu_backward(%1, x1, 'tanh'); "
+      "%3 = hardsigmoid_backward(%2, x1); %4 = hardswish_backward(%3, x1); "
+      "%5 = leaky_relu_backward(%4, x1, 0.1, false); %6 = smooth_l1_loss(%5, x1, 0, 0.5); "
+      "%7 = huber_loss(%6, x0, 0, 0.5); %8 = sgn(%7); %9 = log1p(%7); return %5, %8, %9");
+  const at::Tensor x = at::empty({1 << 17}, type);
+  const auto steps = evaluate_steps(expression, {x.to(at::kMeta), x.to(at::kMeta)});
+  return pointwise_source(expression, {x, x}, steps, {x, at::empty_like(x), at::empty_like(x)});
+}
+
 KernelSource foreach_kernel(at::ScalarType type) {
   const Expression expression = parse_expression(
       "%0 = _foreach_lerp.Scalar(x0, x2, 0.1); %1 = _foreach_addcmul.Scalar(x1, x2, x2, 0.001); "
@@ -104,6 +116,23 @@ KernelSource row_reductions(at::ScalarType type, std::int64_t columns) {
   const at::Tensor x = at::empty({1000, columns}, at::device(at::kMeta).dtype(type));
   const auto steps = evaluate_steps(expression, {x});
   return row_source(expression, {x}, steps, {steps[12], steps[13], steps[2]});
+}
+
+// A norm with the numbers that its way back needs.
+KernelSource norm_in_training(at::ScalarType type, std::int64_t columns) {
+  const std::string shape = "[" + std::to_string(columns) + "]";
+  const auto call = parse_expression("%0 = native_layer_norm(x0, " + shape + ", x1, x1, 1e-05); return %0");
+  auto norm = norm_with_numbers(call.steps[0], type);
+  Expression expression{2, std::move(norm->steps), {}};
+  const auto meta = at::device(at::kMeta).dtype(type);
+  const std::vector<at::Tensor> inputs = {at::empty({1000, columns}, meta), at::empty({columns}, meta)};
+  const auto steps = evaluate_steps(expression, inputs);
+  std::vector<at::Tensor> results;
+  for (const std::size_t result : norm->results) {
+    expression.results.push_back(step(result));
+    results.push_back(steps[result]);
+  }
+  return row_source(expression, inputs, steps, results);
 }
 
 MatrixConvolution product(at::ScalarType type, bool has_filters) {
@@ -158,16 +187,26 @@ std::vector<KernelSource> batch_norms(at::ScalarType type) {
 
 std::vector<KernelSource> every_kind(at::ScalarType type) {
   std::vector<KernelSource> all = batch_norms(type);
-  all.insert(all.end(),
-             {depthwise(type, at::MemoryFormat::ChannelsLast), depthwise(type, at::MemoryFormat::Contiguous),
-              pooling(Pooling::Kind::kMaximum, type, 7), pooling(Pooling::Kind::kAverage, type, 7),
-              pooling(Pooling::Kind::kAdaptiveAverage, type, 3),
-              pooling(Pooling::Kind::kAdaptiveAverage, type, 1), pointwise(type), foreach_kernel(type),
-              rows(type, 64, "_softmax(%0, -1, false)"), rows(type, 1000, "_safe_softmax(%0, -1, none)"),
-              rows(type, 8192, "native_layer_norm(%0, [8192], x1, x1, 1e-05)"),
-              rows(type, 1000, "_fused_rms_norm(%0, [1000], x1, none)"),
-              rows(type, 4096, "_log_softmax(%0, 1, false)"), row_reductions(type, 33),
-              row_reductions(type, 8192), matrix(type, false), matrix(type, true), matrix_group(type)});
+  all.insert(all.end(), {depthwise(type, at::MemoryFormat::ChannelsLast),
+                         depthwise(type, at::MemoryFormat::Contiguous),
+                         pooling(Pooling::Kind::kMaximum, type, 7),
+                         pooling(Pooling::Kind::kAverage, type, 7),
+                         pooling(Pooling::Kind::kAdaptiveAverage, type, 3),
+                         pooling(Pooling::Kind::kAdaptiveAverage, type, 1),
+                         pointwise(type),
+                         ways_back_and_losses(type),
+                         foreach_kernel(type),
+                         norm_in_training(type, 768),
+                         rows(type, 64, "_softmax(%0, -1, false)"),
+                         rows(type, 1000, "_safe_softmax(%0, -1, none)"),
+                         rows(type, 8192, "native_layer_norm(%0, [8192], x1, x1, 1e-05)"),
+                         rows(type, 1000, "_fused_rms_norm(%0, [1000], x1, none)"),
+                         rows(type, 4096, "_log_softmax(%0, 1, false)"),
+                         row_reductions(type, 33),
+                         row_reductions(type, 8192),
+                         matrix(type, false),
+                         matrix(type, true),
+                         matrix_group(type)});
   return all;
 }
 
