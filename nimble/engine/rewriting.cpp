@@ -132,7 +132,12 @@ Rewriting rewrite(const std::shared_ptr<const Program>& program, std::span<const
   Rewriting changed = rewrite_by(rewrites, program, inputs, options, context, outside);
   if (!may_prefer_recorded_layout(changed)) return changed;
   std::erase(rewrites, &kChannelsLast);
-  return faster_layout(std::move(changed), rewrite_by(rewrites, program, inputs, options, context, outside));
+  try {
+    Rewriting as_recorded = rewrite_by(rewrites, program, inputs, options, context, outside);
+    return faster_layout(std::move(changed), std::move(as_recorded));
+  } catch (const std::exception&) {  // no memory for one more, most likely
+    return changed;
+  }
 }
 
 bool may_prefer_recorded_layout(const Rewriting& rewriting) {

@@ -50,7 +50,7 @@ at::DimVector broadcast_sizes(at::TensorList inputs) {
 // One that is made of a few inputs could be smaller than what all of them are spread over.
 bool have_all_results(const BlockProgram& program, at::TensorList inputs, at::IntArrayRef sizes) {
   return std::ranges::all_of(program.made_of(), [&](const std::vector<std::size_t>& made_of) {
-    if (made_of.size() == inputs.size()) return true;
+    if (made_of.empty() || made_of.size() == inputs.size()) return !made_of.empty();
     std::vector<at::Tensor> own;
     for (const std::size_t input : made_of) own.push_back(inputs[input]);
     return broadcast_sizes(own) == sizes;

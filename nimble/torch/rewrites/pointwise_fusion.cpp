@@ -114,7 +114,7 @@ class Fuse {
   bool waits_longest_for(const Members& group, TaskId id) const {
     std::size_t latest = 0;
     for (const TaskId member : group) latest = std::max(latest, depth_[member.index()]);
-    return depth_of(program_.task(id).reads, uses_, depth_) <= latest;
+    return depth_of(program_.task(id).reads, uses_, depth_, id) <= latest;
   }
 
   // By the depth of the last that the members wait for.
@@ -124,7 +124,7 @@ class Fuse {
       for (const TensorRef& ref : program_.task(member).reads) {
         const auto maker = uses_.maker(ref);
         if (maker && members.contains(*maker)) continue;
-        depth = std::max(depth, depth_of({&ref, 1}, uses_, depth_));
+        depth = std::max(depth, depth_of({&ref, 1}, uses_, depth_, member));
       }
     }
     return depth;

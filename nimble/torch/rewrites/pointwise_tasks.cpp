@@ -92,9 +92,10 @@ bool keeps_bits(const Program& program, const Task& task) {
 
 bool belong_together(const Task& a, const Task& b) {
   // What a call had passed on its way through the dispatcher (state.excluded) depends on its operator, and
-  // makes no difference to a kernel.
-  return a.part == b.part && a.step == b.step && a.state.grad_mode == b.state.grad_mode &&
-         a.state.included == b.state.included;
+  // makes no difference to a kernel. What the way back computes, for a checkpoint again, stays there: made
+  // beside what it reads it would have to be kept all the while.
+  return a.node.empty() == b.node.empty() && a.part == b.part && a.step == b.step &&
+         a.state.grad_mode == b.state.grad_mode && a.state.included == b.state.included;
 }
 
 }  // namespace nimble

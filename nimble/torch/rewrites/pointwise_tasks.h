@@ -52,8 +52,8 @@ kernels::Step step_of(const Program& program, const Task& task, ValueOf&& value_
 // types that it has to do with.
 bool keeps_bits(const Program& program, const Task& task);
 
-// Whether two tasks belong to the same part of the program and ran with the same settings, so that one may do
-// the work of both.
+// Whether two tasks belong to the same part of the program, both to the way back or neither, and ran with the
+// same settings, so that one may do the work of both.
 bool belong_together(const Task& a, const Task& b);
 
 }  // namespace nimble

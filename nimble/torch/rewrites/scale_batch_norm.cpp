@@ -15,6 +15,7 @@
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/batch_norm.h"
+#include "nimble/torch/rewrites/cuda/sites.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
 #include "nimble/torch/rewrites/pointwise_fusion.h"
@@ -42,6 +43,7 @@ class Scale {
   Scale(const Program& program, const RewriteContext& context)
       : program_(program),
         uses_(program),
+        depth_(depths(program)),
         on_gpu_(context.device.is_cuda()),
         kernel_(pointwise_kernel_on(context.device)),
         edit_(program),
@@ -57,7 +59,7 @@ class Scale {
   }
 
  private:
-  // The task that the kernel can do with what the batch norm made.
+  // The task that the kernel can do with what the batch norm made, and that waits for nothing longer.
   std::optional<TaskId> activation_behind(TaskId norm) const {
     const auto reader = uses_.only_reader(norm);
     if (!reader) return {};
@@ -66,6 +68,7 @@ class Scale {
     const bool can_be_done =
         makes_one_tensor(program_, uses_, task) && belong_together(program_.task(norm), task) &&
         first_result(task).sizes == first_result(program_.task(norm)).sizes &&
+        depth_of(task.reads, uses_, depth_, *reader) <= depth_[norm.index()] &&
         kernel_.can_do(task,
                        step_of(program_, task, [&](const TensorRef& ref) { return input_of(inputs, ref); }));
     return can_be_done ? reader : std::nullopt;
@@ -147,6 +150,7 @@ class Scale {
 
   const Program& program_;
   Uses uses_;
+  std::vector<std::size_t> depth_;
   bool on_gpu_;
   PointwiseKernel kernel_;
   Edit edit_;

@@ -143,6 +143,15 @@ TEST_F(ScaleBatchNorm, NotWhereNothingPointwiseFollows) {
   EXPECT_EQ(fired_on([&](const Tensors& in) -> Tensors { return {norm_(in[0]).cumsum(1)}; }), 0u);
 }
 
+// The kernels that fuse leave what waits for something slower apart, too.
+TEST_F(ScaleBatchNorm, NotWhereWhatFollowsWaitsForSomethingSlower) {
+  EXPECT_EQ(fired_on([&](const Tensors& in) -> Tensors {
+              const at::Tensor slow = in[0].cumsum(1).cumsum(2);
+              return {norm_(in[0]) + slow};
+            }),
+            0u);
+}
+
 TEST_F(ScaleBatchNorm, NotIfOthersLookToo) {
   EXPECT_EQ(fired_on([&](const Tensors& in) -> Tensors {
               const at::Tensor y = norm_(in[0]);

@@ -1,7 +1,7 @@
 // A concatenation runs nothing: who makes a part writes it straight into its place of the whole.
 //
 //   %2 = nimble::max_pool2d(%0, …)         %4 = nimble::max_pool2d(%0, …, out = %4[:, :8])
-//   %3 = nimble::pointwise(%1, …)    ──▶   %4 = nimble::pointwise(%1, …, out = %4[:, 8:])
+//   %3 = mul(%0, %1)                 ──▶   %4 = mul(%0, %1, out = %4[:, 8:])
 //   %4 = cat(%2, %3)
 //
 // A convolution of PyTorch's, which cannot do that, is made by our own kernel instead, if that takes less

@@ -131,7 +131,8 @@ class Fuse {
       // begun later.
       std::size_t others = 0;
       for (const TensorRef& other : kernel->work.inputs) {
-        if (other.buffer != ref.buffer) others = std::max(others, depth_of({&other, 1}, uses_, depth_));
+        if (other.buffer != ref.buffer)
+          others = std::max(others, depth_of({&other, 1}, uses_, depth_, kernel->at));
       }
       const bool waits = others > depth_[maker->index()] - (is_seen_outside(uses_, ref, more) ? 1 : 0);
       if (!waits && kernel_of(more)) return maker;
@@ -158,7 +159,7 @@ class Fuse {
   }
 
   std::size_t begins_behind(const Kernel& kernel) const {
-    return depth_of(kernel.work.inputs, uses_, depth_);
+    return depth_of(kernel.work.inputs, uses_, depth_, kernel.at);
   }
 
   // None where one kernel cannot do all this.

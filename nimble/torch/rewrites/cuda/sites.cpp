@@ -109,11 +109,13 @@ std::vector<std::size_t> heights(const Program& program) {
 }
 
 std::size_t depth_of(std::span<const TensorRef> tensors, const Uses& uses,
-                     std::span<const std::size_t> depths) {
+                     std::span<const std::size_t> depths, TaskId reader) {
   std::size_t depth = 0;
   for (const TensorRef& ref : tensors) {
     if (uses.is_weight(ref)) continue;
-    for (const TaskId writer : uses.writers(ref.buffer)) depth = std::max(depth, depths[writer.index()]);
+    for (const TaskId writer : uses.writers(ref.buffer)) {
+      if (writer < reader) depth = std::max(depth, depths[writer.index()]);
+    }
   }
   return depth;
 }

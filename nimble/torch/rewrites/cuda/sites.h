@@ -38,9 +38,10 @@ std::optional<Sum> plain_sum(const Task& task);
 std::vector<std::size_t> depths(const Program& program);
 // And how many on the longest way from it to an end.
 std::vector<std::size_t> heights(const Program& program);
-// By depths: how many lie on the longest way to one of these tensors; weights are there before anything runs.
+// By depths: how many lie on the longest way to one of these tensors, as `reader` sees them: weights are
+// there before anything runs, and what is changed later, as an optimizer changes them, is not waited for.
 std::size_t depth_of(std::span<const TensorRef> tensors, const Uses& uses,
-                     std::span<const std::size_t> depths);
+                     std::span<const std::size_t> depths, TaskId reader);
 
 // Whether products of this type may be made as tensor cores make them: float32 as cuDNN would, by TF32.
 bool may_use_tensor_cores(at::ScalarType type);

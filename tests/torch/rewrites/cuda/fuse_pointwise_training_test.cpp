@@ -238,6 +238,17 @@ TEST_F(FusePointwiseInTraining, NotAcrossPartsOrStepsOfAnOptimizer) {
   EXPECT_EQ(kernels_in(trained(in_steps, inputs_).program), 0u);
 }
 
+// Made beside the sum that it reads, what a checkpoint computes again would be kept until the way back.
+TEST_F(FusePointwiseInTraining, NotWhatTheWayBackComputesAgain) {
+  Program program = record(inputs_, [](const Tensors& in) -> Tensors {
+    const at::Tensor sum = in[0] + in[1];
+    return {sum.mm(in[0]), sum.relu()};
+  });
+  EXPECT_EQ(kernels_in(trained(program, inputs_).program), 1u);
+  program.tasks.back().node = "CheckpointBackward";
+  EXPECT_EQ(kernels_in(trained(program, inputs_).program), 0u);
+}
+
 TEST_F(FusePointwiseInTraining, NotAcrossAChangeOfWhatIsRead) {
   const at::Tensor weight = torch::randn({4, 4});
   expect_unchanged([&](const Tensors& in) -> Tensors {

@@ -114,6 +114,22 @@ TEST_F(FuseRowsTraining, AWholeStepOfANormAndItsWayBack) {
   expect_same(applied.program, function, inputs_, 1e-4);
 }
 
+// Nobody waits for a change that an optimizer makes later.
+TEST_F(FuseRowsTraining, ANormTakesInTheSumBeforeItThoughItsWeightIsChangedAtTheEnd) {
+  const at::Tensor weight = weight_.clone();
+  const Program program = record(inputs_, [&](const Tensors& in) -> Tensors {
+    const auto [y, mean, inverse] = at::native_layer_norm(in[0] + in[1], {6}, weight, bias_, 1e-5);
+    const at::Tensor gradient = y.matmul(matrix_).sum(0).sum(0);
+    weight.sub_(gradient);
+    return {y, mean, inverse};
+  });
+  const std::vector<std::string> names = {"fuse_rows"};
+  const AppliedRewrites applied = apply_rewrites(program, rewrites_named(names), inputs_, kTolerant);
+  EXPECT_EQ(operators(applied.program).front(), "nimble::rows") << drawn(applied.program);
+  EXPECT_EQ(applied.program.tasks.front().writes.size(), 3u);
+  EXPECT_EQ(std::ranges::count(operators(applied.program), "aten::add"), 0);
+}
+
 // As an optimizer does. The kernel reads the weight before that, and the product does not come behind it.
 TEST_F(FuseRowsTraining, WeightsMayBeChangedAtTheEndOfTheStep) {
   const at::Tensor weight = weight_.clone();
