@@ -49,13 +49,15 @@ def pixels(page, selector: str) -> str:
 
 
 def hover_until_told(page, selector: str, start: int = 30):
-    """Moves down over a canvas, a few pixels right of where time begins, until something is told."""
+    """Moves down over a canvas, a few pixels right of where time begins, until something is told. Where nothing ran so
+    early, the same further right."""
     page.locator(selector).scroll_into_view_if_needed()
     box = page.locator(selector).bounding_box()
-    for y in range(start, int(box["height"]), 6):
-        page.mouse.move(box["x"] + GUTTER + 30, box["y"] + y)
-        if page.locator("#tooltip").is_visible():
-            return page.locator("#tooltip").inner_text()
+    for x in range(GUTTER + 30, int(box["width"]), 60):
+        for y in range(start, int(box["height"]), 6):
+            page.mouse.move(box["x"] + x, box["y"] + y)
+            if page.locator("#tooltip").is_visible():
+                return page.locator("#tooltip").inner_text()
     raise AssertionError(f"nothing is told anywhere on {selector}")
 
 
