@@ -20,7 +20,8 @@ class Stopped(Exception):
 
 
 class Child:
-    def __init__(self, job: Job, compiler_threads: int) -> None:
+    def __init__(self, job: Job, compiler_threads: int, host_threads: int | None = None) -> None:
+        """With `host_threads` for operators on the host, or as many as PyTorch takes by itself."""
         self.job = job
         self.start = time.monotonic()
         # A cache of its own: what another system compiled before would make this one's preparation look cheap.
@@ -30,6 +31,8 @@ class Child:
             "TORCHINDUCTOR_COMPILE_THREADS": str(compiler_threads),
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
+        if host_threads:
+            settings["OMP_NUM_THREADS"] = str(host_threads)
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", "nimble.bench.worker", job.to_json()],

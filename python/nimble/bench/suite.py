@@ -126,8 +126,7 @@ class Suite:
             for cell, system in wave:
                 self.give_up(cell, [system])
             return
-        threads = max(1, (os.cpu_count() or 1) // len(wave))
-        children = [Child(self.job(cell, [system]), threads) for cell, system in wave]
+        children = [self.start_compiler(cell, system, of=len(wave)) for cell, system in wave]
         start = time.monotonic()
         for child in children:
             child.go()
@@ -148,6 +147,15 @@ class Suite:
         finally:
             for child in children:
                 child.end()
+
+    def start_compiler(self, cell: Cell, system: System, of: int) -> Child:
+        """One `of` so many that share the processor. A compiler's workers are idle half of the time, so that each may
+        have twice its part of the cores. Threads of operators spin while they wait: where the host only makes networks
+        for a GPU, there are no more of those than cores."""
+        cores = os.cpu_count() or 1
+        part = max(1, cores // of)
+        on_gpu = self.settings.device_name.startswith("cuda")
+        return Child(self.job(cell, [system]), min(cores, 2 * part), host_threads=part if on_gpu else None)
 
     def patience_while_timing(self, systems: int) -> float:
         return 60 + 10 * systems * self.settings.amount.most_seconds

@@ -27,6 +27,21 @@ def infer(**settings) -> Callable[[nn.Module, Inputs], Ready]:
     return prepare
 
 
+def infer_by_templates(mode: str) -> Callable[[nn.Module, Inputs], Ready]:
+    """Convolutions by templates of its own, too. Whether those may use TF32 they ask of another switch than cuDNN,
+    which is off by default: without it each is written out in float32 arithmetic, takes minutes to compile, and never
+    wins. Products are convolutions of one pixel to it, so that this switch is for both."""
+    prepare_as_usual = infer(mode=mode)
+
+    def prepare(model: nn.Module, inputs: Inputs) -> Ready:
+        if any(tensor.is_cuda for tensor in inputs):
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
+            torch.backends.cudnn.fp32_precision = "tf32"
+        return prepare_as_usual(model, inputs)
+
+    return prepare
+
+
 def train_outside(mode: str) -> Callable[[Program], Ready]:
     def prepare(program: Program) -> Ready:
         loss_of = torch.compile(program.loss, mode=mode)
@@ -57,27 +72,21 @@ def train_whole(mode: str) -> Callable[[Program], Ready]:
     return prepare
 
 
-def system(
-    name: str, title: str, mode: str, trains: bool, devices: tuple[str, ...], **limits: float
-) -> System:
-    train = train_outside(mode) if trains else None
-    return System(name, title, infer(mode=mode), train, own_process=True, devices=devices, **limits)
+def system(name: str, title: str, mode: str, devices: tuple[str, ...]) -> System:
+    return System(name, title, infer(mode=mode), train_outside(mode), own_process=True, devices=devices)
 
 
 EVERYWHERE, ON_CPUS, ON_GPUS = ("cpu", "cuda"), ("cpu",), ("cuda",)
 
 SYSTEMS = [
-    system("torch-compile", "torch.compile", "default", True, EVERYWHERE),
+    system("torch-compile", "torch.compile", "default", EVERYWHERE),
     # Its overhead is that of launching kernels; on a CPU the mode does nothing.
-    system(
-        "torch-compile-reduce-overhead", "torch.compile reduce-overhead", "reduce-overhead", True, ON_GPUS
-    ),
-    system(
+    system("torch-compile-reduce-overhead", "torch.compile reduce-overhead", "reduce-overhead", ON_GPUS),
+    System(
         "torch-compile-max-autotune",
         "torch.compile max-autotune",
-        "max-autotune",
-        False,
-        EVERYWHERE,
+        infer_by_templates("max-autotune"),
+        own_process=True,
         prepare_limit=600.0,
     ),
     # Weights are constants to it: batch norms fold, and oneDNN's weights are packed once. On a GPU it does less.
