@@ -52,10 +52,13 @@ def depthwise(image: Callable, weights: Callable, channels: int, side: int, size
     pad = size // 2
     title = f"depthwise {size}x{size}/{stride} {channels}x{side}x{side} + relu"
     aten = lambda: torch.relu(torch.conv2d(x, weight, bias, stride, pad, groups=channels))  # noqa: E731
-    ours = lambda: ops.depthwise_convolution(  # noqa: E731
-        x, packed, bias, [stride] * 2, [pad] * 2, [1, 1], "none", "relu"
-    )
-    return title, aten, {"nimble": ours}
+    ours = {
+        f"nimble {n}": lambda n=n: ops.depthwise_convolution(
+            x, packed, bias, [stride] * 2, [pad] * 2, [1, 1], "none", "relu", n
+        )
+        for n in range(2)
+    }
+    return title, aten, ours
 
 
 def max_pool(image: Callable, channels: int, side: int, size: int, stride: int, pad: int, ceil: bool) -> Case:

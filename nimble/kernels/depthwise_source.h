@@ -19,7 +19,11 @@ struct Depthwise {
   c10::ScalarType dtype;
   bool has_bias;
   std::string_view before, after;
+  std::int64_t candidate = 0;  // which way to divide the work
 };
+
+// Of how many ways to divide the work there are a choice by time.
+constexpr std::int64_t kDepthwiseCandidates = 2;
 
 // Arguments: x, weight, bias (any address where there is none), y.
 KernelSource depthwise_source(const Depthwise& convolution);

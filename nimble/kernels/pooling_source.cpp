@@ -28,6 +28,10 @@ KernelSource window_source(const Pooling& p) {
   const auto widest = 16 / static_cast<std::int64_t>(c10::elementSize(p.dtype));
   const auto lanes = p.y.channel_vector(p.x.channel_vector(spread_vector(p.y.numel(), widest)));
   const auto work = p.y.numel() / lanes;
+  // How many pixels a thread has under way together: as many as fit into its registers.
+  constexpr std::int64_t kMostWords = 96;
+  const auto words = (lanes * static_cast<std::int64_t>(c10::elementSize(p.dtype)) + 3) / 4;
+  const auto ahead = std::clamp(kMostWords / words, std::int64_t{1}, p.window.height * p.window.width);
   const std::string constants =
       shared_constants(p) + p.window.constants() + constant("out_height", p.y.height) +
       constant("out_width", p.y.width) + constant("channels_fastest", p.x.channels_fastest()) +
@@ -35,7 +39,7 @@ KernelSource window_source(const Pooling& p) {
       constant("is_adaptive", p.kind == Pooling::Kind::kAdaptiveAverage) +
       constant("counts_padding", p.count_include_pad) +
       constant("divisor_override", p.divisor_override.value_or(0)) + constant("lanes", lanes) +
-      constant("work", work) + constant("threads", block_size(work));
+      constant("ahead", ahead) + constant("work", work) + constant("threads", block_size(work));
   return {with_prelude(constants, device::pooling), block_count(work), block_size(work), true};
 }
 

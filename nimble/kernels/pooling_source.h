@@ -14,7 +14,7 @@ struct Pooling {
   enum class Kind { kMaximum, kAverage, kAdaptiveAverage };
   Kind kind;
   ImageLayout x, y;
-  Window window = {};  // not of kAdaptiveAverage
+  Window window = Window({}, {}, {}, {});  // of one pixel; not looked at by kAdaptiveAverage
   c10::ScalarType dtype;
   bool count_include_pad = false;
   std::optional<std::int64_t> divisor_override = {};

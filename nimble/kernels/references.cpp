@@ -24,7 +24,8 @@ std::vector<at::Tensor> rows(at::TensorList inputs, std::string_view expression,
 at::Tensor depthwise_convolution(const at::Tensor& x, const at::Tensor& weight,
                                  const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
                                  at::IntArrayRef padding, at::IntArrayRef dilation,
-                                 std::string_view activation_before, std::string_view activation_after) {
+                                 std::string_view activation_before, std::string_view activation_after,
+                                 std::int64_t) {
   return activated(at::conv2d(activated(x, activation_before), weight, bias, stride, padding, dilation,
                               /*groups=*/x.size(1)),
                    activation_after);

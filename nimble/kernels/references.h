@@ -18,7 +18,8 @@ std::vector<at::Tensor> rows(at::TensorList inputs, std::string_view expression,
 at::Tensor depthwise_convolution(const at::Tensor& x, const at::Tensor& weight,
                                  const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
                                  at::IntArrayRef padding, at::IntArrayRef dilation,
-                                 std::string_view activation_before, std::string_view activation_after);
+                                 std::string_view activation_before, std::string_view activation_after,
+                                 std::int64_t candidate = 0);
 
 at::Tensor max_pool2d(const at::Tensor& x, at::IntArrayRef kernel_size, at::IntArrayRef stride,
                       at::IntArrayRef padding, at::IntArrayRef dilation, bool ceil_mode,

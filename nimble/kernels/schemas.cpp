@@ -37,13 +37,15 @@ TORCH_LIBRARY_FRAGMENT(nimble, library) {
       "Tensor inverse_deviation, str activation=\"none\") -> (Tensor, Tensor, Tensor, Tensor)");
 
   // after(convolution(before(x)) + bias), one filter for each channel: weight is [channels, 1, height,
-  // width].
+  // width]. Of the ways to divide the work, there is number 0, by many threads, and number 1, by threads that
+  // do much each.
   library.def(
       "depthwise_convolution(Tensor x, Tensor weight, Tensor? bias, int[2] stride, int[2] padding, "
-      "int[2] dilation, str activation_before=\"none\", str activation_after=\"none\") -> Tensor");
+      "int[2] dilation, str activation_before=\"none\", str activation_after=\"none\", int candidate=0) -> "
+      "Tensor");
   library.def(
       "depthwise_convolution.out(Tensor x, Tensor weight, Tensor? bias, int[2] stride, int[2] padding, "
-      "int[2] dilation, str activation_before=\"none\", str activation_after=\"none\", *, "
+      "int[2] dilation, str activation_before=\"none\", str activation_after=\"none\", int candidate=0, *, "
       "Tensor(a!) out) -> Tensor(a!)");
 
   library.def(

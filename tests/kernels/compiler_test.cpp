@@ -39,7 +39,7 @@ KernelSource trivial(int number) {
           1, false};
 }
 
-KernelSource depthwise(at::ScalarType type, at::MemoryFormat format) {
+KernelSource depthwise(at::ScalarType type, at::MemoryFormat format, std::int64_t candidate) {
   const at::Tensor x = at::empty({1, 32, 14, 14}, at::dtype(type).memory_format(format));
   return depthwise_source({.x = ImageLayout(x),
                            .y = ImageLayout(x),
@@ -51,7 +51,8 @@ KernelSource depthwise(at::ScalarType type, at::MemoryFormat format) {
                            .dtype = type,
                            .has_bias = true,
                            .before = "relu",
-                           .after = "hardswish"});
+                           .after = "hardswish",
+                           .candidate = candidate});
 }
 
 KernelSource pooling(Pooling::Kind kind, at::ScalarType type, std::int64_t out,
@@ -187,8 +188,9 @@ std::vector<KernelSource> batch_norms(at::ScalarType type) {
 
 std::vector<KernelSource> every_kind(at::ScalarType type) {
   std::vector<KernelSource> all = batch_norms(type);
-  all.insert(all.end(), {depthwise(type, at::MemoryFormat::ChannelsLast),
-                         depthwise(type, at::MemoryFormat::Contiguous),
+  all.insert(all.end(), {depthwise(type, at::MemoryFormat::ChannelsLast, 0),
+                         depthwise(type, at::MemoryFormat::ChannelsLast, 1),
+                         depthwise(type, at::MemoryFormat::Contiguous, 0),
                          pooling(Pooling::Kind::kMaximum, type, 7),
                          pooling(Pooling::Kind::kAverage, type, 7),
                          pooling(Pooling::Kind::kAdaptiveAverage, type, 3),

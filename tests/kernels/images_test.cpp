@@ -71,23 +71,26 @@ void check_depthwise(const at::Tensor& x, const Filter& f, bool packed, const ch
   const at::Tensor exact =
       depthwise_convolution(d(x), d(weight), d(bias), {f.stride, f.stride}, {f.padding, f.padding},
                             {f.dilation, f.dilation}, before, after);
-  const at::Tensor y = at::empty(exact.sizes(), x.options().memory_format(x.suggest_memory_format()));
-  const KernelSource kernel =
-      depthwise_source({.x = ImageLayout(x),
-                        .y = ImageLayout(y),
-                        .window = Window({f.size, f.size}, {f.stride}, {f.padding}, {f.dilation}),
-                        .weight_channel = weight.stride(0),
-                        .weight_row = weight.stride(2),
-                        .weight_column = weight.stride(3),
-                        .weight_first = address_in_elements(weight),
-                        .dtype = x.scalar_type(),
-                        .has_bias = true,
-                        .before = before,
-                        .after = after});
-  testing::run_on_host(kernel, {x, weight, bias, y});
-  expect_near(
-      y, exact,
-      "k" + std::to_string(f.size) + " s" + std::to_string(f.stride) + " d" + std::to_string(f.dilation));
+  for (std::int64_t n = 0; n < kDepthwiseCandidates; ++n) {
+    const at::Tensor y = at::empty(exact.sizes(), x.options().memory_format(x.suggest_memory_format()));
+    const KernelSource kernel =
+        depthwise_source({.x = ImageLayout(x),
+                          .y = ImageLayout(y),
+                          .window = Window({f.size, f.size}, {f.stride}, {f.padding}, {f.dilation}),
+                          .weight_channel = weight.stride(0),
+                          .weight_row = weight.stride(2),
+                          .weight_column = weight.stride(3),
+                          .weight_first = address_in_elements(weight),
+                          .dtype = x.scalar_type(),
+                          .has_bias = true,
+                          .before = before,
+                          .after = after,
+                          .candidate = n});
+    testing::run_on_host(kernel, {x, weight, bias, y});
+    expect_near(y, exact,
+                "k" + std::to_string(f.size) + " s" + std::to_string(f.stride) + " d" +
+                    std::to_string(f.dilation) + ", way " + std::to_string(n));
+  }
 }
 
 TEST(DepthwiseTest, EverySizeAndStrideInBothLayouts) {
@@ -126,6 +129,23 @@ TEST(DepthwiseTest, AThreadTakesSeveralPixelsWhereThereAreMany) {
   check_depthwise(images({1, 64, 199, 95}, kChannelsLast), {5, 2, 2, 1}, true, "relu", "none");
   check_depthwise(images({4, 64, 99, 95}, kChannelsLast), {3, 1, 1, 1}, true, "none", "relu6");
   check_depthwise(images({1, 32, 120, 119}, kContiguous), {3, 1, 1, 1}, false, "none", "relu");
+}
+
+TEST(DepthwiseTest, AWayThatDoesNotExistIsRefused) {
+  const at::Tensor x = images({1, 4, 5, 5}, kChannelsLast), weight = at::randn({4, 1, 3, 3});
+  EXPECT_THROW(depthwise_source({.x = ImageLayout(x),
+                                 .y = ImageLayout(x),
+                                 .window = Window({3, 3}, {1}, {1}, {1}),
+                                 .weight_channel = weight.stride(0),
+                                 .weight_row = weight.stride(2),
+                                 .weight_column = weight.stride(3),
+                                 .weight_first = address_in_elements(weight),
+                                 .dtype = at::kFloat,
+                                 .has_bias = false,
+                                 .before = "none",
+                                 .after = "none",
+                                 .candidate = kDepthwiseCandidates}),
+               Error);
 }
 
 TEST(DepthwiseTest, ASliceOfChannelsIsReadInPlace) {
@@ -185,8 +205,10 @@ std::string name(const Pool& p) {
          (p.ceil_mode ? " ceil" : "");
 }
 
-const std::vector<Pool> kPools = {{2, 2, 0, false}, {3, 2, 1, false}, {3, 2, 0, true},
-                                  {3, 1, 1, false}, {3, 2, 1, true},  {5, 3, 2, true}};
+const std::vector<Pool> kPools = {
+    {2, 2, 0, false}, {3, 2, 1, false}, {3, 2, 0, true},  {3, 1, 1, false},
+    {3, 2, 1, true},  {5, 3, 2, true},  {11, 5, 5, false}};  // more pixels than a thread has under way
+                                                             // together
 
 TEST(PoolingTest, MaximaAreAtensBits) {
   for (const auto format : {kChannelsLast, kContiguous}) {

@@ -26,9 +26,11 @@ std::array<std::int64_t, 4> result_sizes(const at::Tensor& x, const Window& wind
 at::Tensor& depthwise_convolution_out_cuda(const at::Tensor& x, const at::Tensor& weight,
                                            const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
                                            at::IntArrayRef padding, at::IntArrayRef dilation,
-                                           std::string_view before, std::string_view after, at::Tensor& out) {
+                                           std::string_view before, std::string_view after,
+                                           std::int64_t candidate, at::Tensor& out) {
   if (!has_kernel(x, weight, bias)) {
-    return Into<depthwise_convolution>::call(x, weight, bias, stride, padding, dilation, before, after, out);
+    return Into<depthwise_convolution>::call(x, weight, bias, stride, padding, dilation, before, after,
+                                             candidate, out);
   }
   const auto guard = on_device_of(x);
   const Window window(weight.sizes().slice(2), stride, padding, dilation);
@@ -43,7 +45,8 @@ at::Tensor& depthwise_convolution_out_cuda(const at::Tensor& x, const at::Tensor
                               .dtype = x.scalar_type(),
                               .has_bias = bias.has_value(),
                               .before = before,
-                              .after = after};
+                              .after = after,
+                              .candidate = candidate};
   const std::array<void*, 4> pointers = {address_of(x), address_of(weight),
                                          bias ? address_of(*bias) : nullptr, address_of(out)};
   launch(depthwise_source(convolution), pointers);
@@ -53,13 +56,15 @@ at::Tensor& depthwise_convolution_out_cuda(const at::Tensor& x, const at::Tensor
 at::Tensor depthwise_convolution_cuda(const at::Tensor& x, const at::Tensor& weight,
                                       const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
                                       at::IntArrayRef padding, at::IntArrayRef dilation,
-                                      std::string_view before, std::string_view after) {
+                                      std::string_view before, std::string_view after,
+                                      std::int64_t candidate) {
   if (!has_kernel(x, weight, bias)) {
-    return depthwise_convolution(x, weight, bias, stride, padding, dilation, before, after);
+    return depthwise_convolution(x, weight, bias, stride, padding, dilation, before, after, candidate);
   }
   at::Tensor y =
       empty_image_batch(x, result_sizes(x, Window(weight.sizes().slice(2), stride, padding, dilation)));
-  return depthwise_convolution_out_cuda(x, weight, bias, stride, padding, dilation, before, after, y);
+  return depthwise_convolution_out_cuda(x, weight, bias, stride, padding, dilation, before, after, candidate,
+                                        y);
 }
 
 TORCH_LIBRARY_IMPL(nimble, CUDA, library) {

@@ -22,12 +22,17 @@ extern "C" __global__ void __launch_bounds__(threads)
   }
   const Index image = rest;
 
+  T shift[lanes] = {};
+#pragma unroll
+  for (int lane = 0; lane < lanes; ++lane) {
+    if (has_bias) shift[lane] = bias[channel + lane];
+  }
   constexpr int reach = (columns - 1) * stride_width + (kernel_width - 1) * dilation_width + 1;
   float sum[columns][lanes] = {};
   const T* const from = x + image * x_image + channel * x_channel;
 #pragma unroll 1
   for (int first = 0; first < kernel_height; first += rows_ahead) {
-    Vector<T, lanes> pixels[rows_ahead][reach], taps[rows_ahead][kernel_width];
+    Packed<T, lanes> pixels[rows_ahead][reach], taps[rows_ahead][kernel_width];
     bool inside[rows_ahead][reach];
 #pragma unroll
     for (int r = 0; r < rows_ahead; ++r) {
@@ -39,13 +44,14 @@ extern "C" __global__ void __launch_bounds__(threads)
         const Index in_column = column * stride_width - padding_width + j;
         inside[r][j] = row_inside && in_column >= 0 && in_column < width;
         pixels[r][j] = {};
-        if (inside[r][j]) pixels[r][j] = load<lanes>(from + in_row * x_row + in_column * x_column);
+        if (inside[r][j]) pixels[r][j] = load_packed<lanes>(from + in_row * x_row + in_column * x_column);
       }
 #pragma unroll
       for (int j = 0; j < kernel_width; ++j) {
         taps[r][j] = {};
         if (k < kernel_height) {
-          taps[r][j] = load<lanes>(weight + channel * weight_channel + k * weight_row + j * weight_column);
+          taps[r][j] =
+              load_packed<lanes>(weight + channel * weight_channel + k * weight_row + j * weight_column);
         }
       }
     }
@@ -63,11 +69,11 @@ extern "C" __global__ void __launch_bounds__(threads)
       for (int j = 0; j < kernel_width; ++j) {
 #pragma unroll
         for (int lane = 0; lane < lanes; ++lane) {
-          const float tap = widen(taps[r][j].at[lane]);
+          const float tap = taps[r][j].at(lane);
 #pragma unroll
           for (int c = 0; c < columns; ++c) {
             const int at = c * stride_width + j * dilation_width;
-            const float value = before(widen(pixels[r][at].at[lane]));
+            const float value = before(pixels[r][at].at(lane));
             sum[c][lane] += (before_keeps_zero || inside[r][at] ? value : 0.0f) * tap;
           }
         }
@@ -75,18 +81,13 @@ extern "C" __global__ void __launch_bounds__(threads)
     }
   }
 
-  float shift[lanes] = {};
-#pragma unroll
-  for (int lane = 0; lane < lanes; ++lane) {
-    if (has_bias) shift[lane] = widen(bias[channel + lane]);
-  }
 #pragma unroll
   for (int c = 0; c < columns; ++c) {
     if (number >= work || column + c >= out_width) break;
     Vector<T, lanes> result;
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) {
-      result.at[lane] = Narrow<T>::of(after(sum[c][lane] + shift[lane]));
+      result.at[lane] = Narrow<T>::of(after(sum[c][lane] + widen(shift[lane])));
     }
     store(y + image * y_image + channel * y_channel + row * y_row + (column + c) * y_column, result);
   }

@@ -50,6 +50,15 @@ __device__ inline arithmetic_t<T> as(From value) {
   return widen(Narrow<T>::of(value));
 }
 
+template <bool first, class A, class B>
+struct Select {
+  using Type = A;
+};
+template <class A, class B>
+struct Select<false, A, B> {
+  using Type = B;
+};
+
 // Elements that one instruction loads or stores.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Vector {
@@ -64,4 +73,28 @@ __device__ inline Vector<T, N> load(const T* from) {
 template <int N, class T>
 __device__ inline void store(T* to, const Vector<T, N>& values) {
   *reinterpret_cast<Vector<T, N>*>(to) = values;
+}
+
+// The same, as the words that were loaded: halves are taken out of one where they are used. Done right behind
+// the load, that would wait for it before the next load is on its way.
+template <class T, int N>
+struct Packed {
+  static constexpr bool holds_pairs = sizeof(T) == 2 && N > 1;
+  using Word = typename Select<holds_pairs, unsigned, T>::Type;
+  Vector<Word, holds_pairs ? N / 2 : N> words;
+
+  __device__ auto at(int n) const {
+    if constexpr (holds_pairs) {
+      return widen(T{static_cast<unsigned short>(words.at[n / 2] >> n % 2 * 16)});
+    } else {
+      return widen(words.at[n]);
+    }
+  }
+};
+
+template <int N, class T>
+__device__ inline Packed<T, N> load_packed(const T* from) {
+  using Word = typename Packed<T, N>::Word;
+  constexpr int words = Packed<T, N>::holds_pairs ? N / 2 : N;
+  return {load<words>(reinterpret_cast<const Word*>(from))};
 }

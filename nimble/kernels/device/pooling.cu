@@ -2,8 +2,8 @@
 // strides in elements, how the work is laid out, and which pooling it is.
 extern "C" __global__ void __launch_bounds__(threads) nimble_kernel(const T* x, T* y) {
   after_earlier_kernels(x, y);
-  Index rest = static_cast<Index>(blockIdx.x) * threads + threadIdx.x;
-  if (rest >= work) return;
+  const Index number = static_cast<Index>(blockIdx.x) * threads + threadIdx.x;
+  Index rest = number < work ? number : work - 1;  // all go on: the block has to meet
   Index channel;
   if constexpr (channels_fastest) {
     channel = rest % (channels / lanes) * lanes;
@@ -21,25 +21,43 @@ extern "C" __global__ void __launch_bounds__(threads) nimble_kernel(const T* x, 
   const T* const from = x + image * x_image + channel * x_channel;
 
   float result[lanes];
-  if constexpr (takes_largest) {
 #pragma unroll
-    for (int lane = 0; lane < lanes; ++lane) result[lane] = -__int_as_float(0x7f800000);
+  for (int lane = 0; lane < lanes; ++lane) result[lane] = takes_largest ? -__int_as_float(0x7f800000) : 0.0f;
+
+  // Those under the window, row by row, and whether they are inside the image: else they are zero. As many
+  // loads as registers hold are under way together, for the reason and by the means that depthwise.cu tells.
+  const auto for_each_pixel = [&](const auto& take) {
+    constexpr int pixels = kernel_height * kernel_width;
+#pragma unroll 1
+    for (int first = 0; first < pixels; first += ahead) {
+      Packed<T, lanes> loaded[ahead];
+      bool inside[ahead];
 #pragma unroll
-    for (int k = 0; k < kernel_height; ++k) {
-      const Index in_row = row * stride_height - padding_height + k * dilation_height;
-      if (in_row < 0 || in_row >= height) continue;
-#pragma unroll
-      for (int j = 0; j < kernel_width; ++j) {
+      for (int n = 0; n < ahead; ++n) {
+        const int k = (first + n) / kernel_width, j = (first + n) % kernel_width;
+        const Index in_row = row * stride_height - padding_height + k * dilation_height;
         const Index in_column = column * stride_width - padding_width + j * dilation_width;
-        if (in_column < 0 || in_column >= width) continue;
-        const auto pixel = load<lanes>(from + in_row * x_row + in_column * x_column);
-#pragma unroll
-        for (int lane = 0; lane < lanes; ++lane) {
-          const float value = widen(pixel.at[lane]);
-          if (value > result[lane] || fn::is_nan(value)) result[lane] = value;
-        }
+        inside[n] =
+            first + n < pixels && in_row >= 0 && in_row < height && in_column >= 0 && in_column < width;
+        loaded[n] = {};
+        if (inside[n]) loaded[n] = load_packed<lanes>(from + in_row * x_row + in_column * x_column);
       }
+      const float zero = __syncthreads_or(0) ? 1.0f : 0.0f;
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) result[lane] += zero;
+#pragma unroll
+      for (int n = 0; n < ahead; ++n) take(loaded[n], inside[n]);
     }
+  };
+
+  if constexpr (takes_largest) {
+    for_each_pixel([&](const auto& pixel, bool inside) {
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) {
+        const float value = pixel.at(lane);
+        if (inside && (value > result[lane] || fn::is_nan(value))) result[lane] = value;
+      }
+    });
   } else {
     Index first_row, end_row, first_column, end_column;
     if constexpr (is_adaptive) {
@@ -63,21 +81,27 @@ extern "C" __global__ void __launch_bounds__(threads) nimble_kernel(const T* x, 
     const Index divisor =
         divisor_override != 0 ? Index(divisor_override) : (counts_padding ? whole_window : inside);
 
-    float sum[lanes] = {};
-    for (Index in_row = first_row; in_row < end_row; ++in_row) {
-#pragma unroll 4
-      for (Index in_column = first_column; in_column < end_column; ++in_column) {
-        const auto pixel = load<lanes>(from + in_row * x_row + in_column * x_column);
+    const auto add = [&](const auto& pixel, bool) {
 #pragma unroll
-        for (int lane = 0; lane < lanes; ++lane) sum[lane] += widen(pixel.at[lane]);
+      for (int lane = 0; lane < lanes; ++lane) result[lane] += pixel.at(lane);
+    };
+    if constexpr (is_adaptive) {
+      for (Index in_row = first_row; in_row < end_row; ++in_row) {
+#pragma unroll 4
+        for (Index in_column = first_column; in_column < end_column; ++in_column) {
+          add(load_packed<lanes>(from + in_row * x_row + in_column * x_column), true);
+        }
       }
+    } else {
+      for_each_pixel(add);
     }
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) {
-      result[lane] = is_empty ? 0.0f : sum[lane] / static_cast<float>(divisor);
+      result[lane] = is_empty ? 0.0f : result[lane] / static_cast<float>(divisor);
     }
   }
 
+  if (number >= work) return;
   Vector<T, lanes> out;
 #pragma unroll
   for (int lane = 0; lane < lanes; ++lane) {

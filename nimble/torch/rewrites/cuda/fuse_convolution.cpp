@@ -21,6 +21,7 @@
 #include <numeric>
 #include <set>
 
+#include "nimble/kernels/depthwise_source.h"
 #include "nimble/kernels/expression.h"
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
@@ -172,18 +173,21 @@ class Fuse {
   }
 
   // cuDNN compiles a kernel for every shape of a depthwise convolution, which takes longer than all else that
-  // is measured here. So where ours is clearly faster for one shape, it is taken to be for all with such a
-  // filter.
+  // is measured here. So where the better of ours is clearly faster for one shape, it is taken to be for all
+  // with such a filter.
   std::size_t choose_depthwise(const Site& site, std::span<const std::vector<Task>> ours_and_as_it_is) {
     constexpr double kClearly = 1.25;
     const TensorRef& filters = site.convolution.weight;
     const std::array kind = {filters.sizes[2], filters.sizes[3], static_cast<std::int64_t>(filters.dtype)};
-    if (clearly_faster_.contains(kind)) return 0;
-    if (chooser_.faster_of(edit_.buffers(), ours_and_as_it_is, kClearly) == 0) {
+    const std::size_t as_it_is = ours_and_as_it_is.size() - 1;
+    const std::size_t best = chooser_.faster_of(edit_.buffers(), ours_and_as_it_is.first(as_it_is));
+    if (clearly_faster_.contains(kind)) return best;
+    const std::array two = {ours_and_as_it_is[best], ours_and_as_it_is[as_it_is]};
+    if (chooser_.faster_of(edit_.buffers(), two, kClearly) == 0) {
       clearly_faster_.insert(kind);
-      return 0;
+      return best;
     }
-    return chooser_.faster_of(edit_.buffers(), ours_and_as_it_is);
+    return chooser_.faster_of(edit_.buffers(), two) == 0 ? best : as_it_is;
   }
 
   // Also convolutions that are no site, and those that are fastest as they were.
@@ -219,7 +223,7 @@ class Fuse {
 
   // The first is what is taken where nothing is measured.
   std::vector<Way> ways_of(const Site& site) {
-    if (site.convolution.is_depthwise()) return {depthwise(site)};
+    if (site.convolution.is_depthwise()) return depthwise_ways(site);
     const bool is_float32 = site.convolution.x.dtype == at::kFloat;
     return context_.precise && is_float32 ? precise_ways_of(site) : all_ways_of(site);
   }
@@ -287,7 +291,7 @@ class Fuse {
     }
   }
 
-  Way depthwise(const Site& site) {
+  std::vector<Way> depthwise_ways(const Site& site) {
     static const auto op = find_operator("nimble::depthwise_convolution"),
                       clone = find_operator("aten::clone");
     const ImageConvolution& c = site.convolution;
@@ -300,12 +304,17 @@ class Fuse {
     TensorRef weight = packed;
     weight.sizes = w.sizes;
     weight.strides = {1, w.sizes[0], w.sizes[3] * w.sizes[0], w.sizes[0]};
-    return {.name = "depthwise_convolution",
-            .prepare = {{clone, {turned, c10::IValue(at::MemoryFormat::Contiguous)}, {packed}}},
-            .calls = {{op,
-                       {c.x, weight, optional_ref(c.bias), c10::IValue(c.stride), c10::IValue(c.padding),
-                        c10::IValue(c.dilation), c10::IValue(site.before), c10::IValue(site.after)},
-                       {result_of(site)}}}};
+    std::vector<Way> ways;
+    for (std::int64_t n = 0; n < (context_.chooses() ? kernels::kDepthwiseCandidates : 1); ++n) {
+      ways.push_back({.name = "depthwise_convolution " + std::to_string(n),
+                      .prepare = {{clone, {turned, c10::IValue(at::MemoryFormat::Contiguous)}, {packed}}},
+                      .calls = {{op,
+                                 {c.x, weight, optional_ref(c.bias), c10::IValue(c.stride),
+                                  c10::IValue(c.padding), c10::IValue(c.dilation), c10::IValue(site.before),
+                                  c10::IValue(site.after), c10::IValue(n)},
+                                 {result_of(site)}}}});
+    }
+    return ways;
   }
 
   bool has_cudnn_graphs() const {

@@ -1,5 +1,6 @@
 #include "nimble/torch/rewrites/cuda/other_kernels.h"
 
+#include "nimble/kernels/depthwise_source.h"
 #include "nimble/torch/rewrites/cuda/slices.h"
 #include "nimble/torch/rewrites/uses.h"
 
@@ -10,6 +11,7 @@ namespace {
 std::int64_t kernels_of(const Task& task) {
   constexpr std::int64_t kTiles = 4, kOfCublas = 4, kOfCudnn = 3;
   if (is_call_of(task, "nimble::matrix_convolution")) return kTiles;
+  if (is_call_of(task, "nimble::depthwise_convolution")) return kernels::kDepthwiseCandidates;
   if (is_call_of(task, "nimble::pointwise_convolution")) return kOfCublas;
   if (is_call_of(task, "nimble::fused_convolution")) return kOfCudnn;
   return 0;

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from gpu.kernels.checks import ACTIVATIONS, activated, assert_no_worse_than_eager, ops, random
 from torch import Tensor
 
 pytestmark = pytest.mark.gpu
+
+WAYS = (0, 1)  # to divide the work
 
 
 @pytest.mark.parametrize("size", [3, 5, 7])
@@ -27,8 +31,8 @@ def test_depthwise_convolution(dtype, memory_format, size, stride, shape):
 
     exact = convolve(x.double(), weight.double(), bias.double())
     eager = convolve(x, weight, bias)
-    for filters in (weight, packed):
-        result = ops.depthwise_convolution(x, filters, bias, *geometry, "relu", "relu")
+    for filters, way in itertools.product((weight, packed), WAYS):
+        result = ops.depthwise_convolution(x, filters, bias, *geometry, "relu", "relu", way)
         assert result.is_contiguous(memory_format=memory_format)
         assert_no_worse_than_eager(result, eager, exact, dtype)
 
@@ -53,5 +57,6 @@ def test_depthwise_convolution_of_a_slice_of_channels(dtype):
         x = whole[:, first : first + 32]
         eager = torch.conv2d(x, weight, None, 1, 2, groups=32)
         exact = torch.conv2d(x.double(), weight.double(), None, 1, 2, groups=32)
-        result = ops.depthwise_convolution(x, weight, None, [1, 1], [2, 2], [1, 1])
-        assert_no_worse_than_eager(result, eager, exact, dtype)
+        for way in WAYS:
+            result = ops.depthwise_convolution(x, weight, None, [1, 1], [2, 2], [1, 1], candidate=way)
+            assert_no_worse_than_eager(result, eager, exact, dtype)

@@ -1,6 +1,8 @@
 #include <random>
 
 #include "forced.h"
+#include "nimble/torch/rewrites/cuda/slices.h"
+#include "nimble/torch/rewrites/uses.h"
 
 namespace nimble {
 namespace {
@@ -104,14 +106,29 @@ Measured measured_with(Nanoseconds ours, const at::Tensor& filter) {
 TEST_F(FuseConvolution, ADepthwiseKernelThatIsClearlyFasterForOneShapeIsTakenForAllWithThatFilter) {
   const Measured measured = measured_with(70, depthwise_);
   EXPECT_EQ(measured.sites, 2u);
-  EXPECT_EQ(measured.times, 2);  // ours and PyTorch's, for one shape
+  EXPECT_EQ(measured.times, 5);  // two ways of ours for each shape, and PyTorch's for one
 }
 
 TEST_F(FuseConvolution, OneThatIsNotIsMeasuredForEachShape) {
-  EXPECT_EQ(measured_with(90, depthwise_).times, 4);
+  EXPECT_EQ(measured_with(90, depthwise_).times, 6);
   const Measured slower = measured_with(200, depthwise_);
-  EXPECT_EQ(slower.times, 4);
+  EXPECT_EQ(slower.times, 6);
   EXPECT_EQ(slower.sites, 0u);
+}
+
+TEST_F(FuseConvolution, OfTheWaysToDivideTheWorkOfADepthwiseConvolutionTheFasterIsTaken) {
+  const Program program =
+      record({torch::randn({1, 8, 9, 9})}, [&](const Tensors& in) -> Tensors { return {depthwise(in[0])}; });
+  for (const std::int64_t faster : {0, 1}) {
+    const auto measure = [&](std::span<const Buffer>, std::span<const Task> tasks) -> Nanoseconds {
+      const auto number = argument_named(tasks[0].op, "candidate");
+      return !number ? 100 : value_argument(tasks[0], *number).toInt() == faster ? 50 : 70;
+    };
+    const Rewritten rewritten = kFuseConvolution.apply(program, {.measure = measure});
+    const Task& task = rewritten.program.tasks.back();
+    ASSERT_EQ(task.op.operator_name().name, "nimble::depthwise_convolution");
+    EXPECT_EQ(value_argument(task, *argument_named(task.op, "candidate")).toInt(), faster);
+  }
 }
 
 TEST_F(FuseConvolution, ADepthwiseConvolutionDoesTheActivationBeforeIt) {

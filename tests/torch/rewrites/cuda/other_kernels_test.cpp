@@ -60,6 +60,14 @@ TEST_F(OtherKernels, AreThoseThatLibrariesPropose) {
   EXPECT_EQ(names_of(other_kernels(cudnn)), (Names{"1", "2"}));
 }
 
+TEST_F(OtherKernels, AreTheOtherWaysToDivideTheWorkOfADepthwiseConvolution) {
+  const at::Tensor filters = torch::randn({8, 1, 3, 3});
+  const Task task =
+      task_of("nimble::depthwise_convolution", "",
+              {image_, filters, c10::IValue(), one_, one_, one_, "none", "relu", std::int64_t{1}});
+  EXPECT_EQ(names_of(other_kernels(task)), (Names{"0"}));
+}
+
 TEST_F(OtherKernels, AlsoOfATaskThatWritesIntoASlice) {
   at::Tensor whole;
   const Program program = record({image_}, [&](const Tensors& in) -> Tensors {
