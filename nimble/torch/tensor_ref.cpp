@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 namespace nimble {
 
@@ -88,6 +90,23 @@ bool may_overlap(const TensorRef& a, const TensorRef& b) {
   const ByteRange ra = byte_range(a), rb = byte_range(b);
   if (ra.empty() || rb.empty() || !ra.overlaps(rb)) return false;
   return !are_disjoint_slices(a, b);
+}
+
+bool is_dense(const TensorRef& ref) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> steps;  // stride and size
+  for (std::size_t d = 0; d < ref.sizes.size(); ++d) {
+    if (ref.sizes[d] != 1) steps.emplace_back(ref.strides[d], ref.sizes[d]);
+  }
+  std::ranges::sort(steps);
+  std::int64_t elements = 1;
+  return std::ranges::all_of(
+      steps, [&](const auto& step) { return step.first == std::exchange(elements, elements * step.second); });
+}
+
+TensorRef transposed(TensorRef matrix) {
+  std::swap(matrix.sizes[0], matrix.sizes[1]);
+  std::swap(matrix.strides[0], matrix.strides[1]);
+  return matrix;
 }
 
 bool same_form(const TensorRef& a, const TensorRef& b) {

@@ -33,8 +33,14 @@ struct ByteRange {
 };
 ByteRange byte_range(const TensorRef& ref);
 
+// Each byte between its first and its last is one of its elements'.
+bool is_dense(const TensorRef& ref);
+
 // True unless it is certain that no byte belongs to both refs of the same buffer.
 bool may_overlap(const TensorRef& a, const TensorRef& b);
+
+// A matrix, looked at by columns.
+TensorRef transposed(TensorRef matrix);
 
 // The same sizes, strides and type, wherever the two lie.
 bool same_form(const TensorRef& a, const TensorRef& b);

@@ -7,10 +7,13 @@
 //   %1 = native_batch_norm(input0, …)      %3, %4 = nimble::fold_batch_norm_before(w, b, gamma, beta, …)
 //   %2 = convolution(%1, w, b, …)    ──▶   %2 = convolution(input0, %3, %4, …)
 //
-// The second only without padding: what is padded is zero behind the batch norm, not before it.
+// The second only without padding: what is padded is zero behind the batch norm, not before it. A layer
+// without a bias gets one.
 
 #include <ATen/ATen.h>
 #include <torch/library.h>
+
+#include <algorithm>
 
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
@@ -19,6 +22,7 @@
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/linear_layer.h"
 #include "nimble/torch/rewrites/uses.h"
+#include "nimble/torch/rewrites/weights_first.h"
 
 namespace nimble {
 namespace {
@@ -74,7 +78,7 @@ using namespace convolution;
 
 bool is_linear(const Task& task, const Uses& uses) {
   const auto layer = linear_layer(task);
-  return layer && layer->bias && uses.is_weight(layer->weight) && uses.is_weight(*layer->bias);
+  return layer && uses.is_weight(layer->weight) && (!layer->bias || uses.is_weight(*layer->bias));
 }
 
 bool is_convolution(const Task& task, const Uses& uses) {
@@ -100,80 +104,117 @@ class Fold {
   }
 
  private:
+  // What a layer multiplies with and adds. Which of them the weight counts where is for the task that folds.
+  struct Parameters {
+    TensorRef weight;
+    Operand bias;
+  };
+
   bool into_producer(TaskId id) {
+    static const auto op = find_operator("nimble::fold_batch_norm");
     const Task& norm = program_.task(id);
     const auto maker = uses_.maker(*tensor_argument(norm, batch_norm::kInput));
     if (!maker || edit_.touches(*maker) || uses_.only_reader(*maker) != id) return false;
     const Task& layer = program_.task(*maker);
-    std::vector<Operand> arguments = layer.arguments;
+    const TensorRef& result = first_result(norm);
+    const auto& channels = tensor_argument(norm, batch_norm::kMean)->sizes;
+    const auto folded = [&](const Parameters& parameters, std::int64_t dim, std::int64_t groups) {
+      return fold(op, *maker, norm, parameters, {c10::IValue(dim), c10::IValue(groups)}, channels);
+    };
     if (is_convolution(layer, uses_)) {
       const bool transposed = value_argument(layer, kTransposed).toBool();
-      const auto [weight, bias] =
-          fold(*maker, norm, kWeight, kBias, transposed ? 1 : 0, value_argument(layer, kGroups).toInt());
-      arguments[kWeight] = weight;
-      arguments[kBias] = bias;
+      const auto parameters = folded(of_convolution(layer), transposed ? 1 : 0, groups_of(layer));
+      replace_convolution(*maker, layer.arguments[kInput], parameters, result);
     } else if (is_linear(layer, uses_)) {
-      const auto [weight, bias] = fold(*maker, norm, addmm::kWeight, addmm::kBias, 1, 1);
-      arguments[addmm::kWeight] = weight;
-      arguments[addmm::kBias] = bias;
+      const LinearLayer linear = *linear_layer(layer);
+      replace_linear(*maker, linear.input, folded(of_linear(linear), 1, 1), result);
     } else {
       return false;
     }
-    edit_.replace(*maker, layer.op, std::move(arguments), {norm.results[0]});
-    edit_.drop(id);
-    sites_.push_back(task_name(program_, id) + " into " + task_name(program_, *maker));
+    report(id, *maker);
     return true;
-  }
-
-  std::pair<TensorRef, TensorRef> fold(TaskId layer, const Task& norm, std::size_t weight, std::size_t bias,
-                                       std::int64_t dim, std::int64_t groups) {
-    static const auto op = find_operator("nimble::fold_batch_norm");
-    return insert_fold(op, layer, norm, weight, bias, {c10::IValue(dim), c10::IValue(groups)},
-                       tensor_argument(norm, batch_norm::kMean)->sizes);
-  }
-
-  std::pair<TensorRef, TensorRef> insert_fold(const c10::OperatorHandle& op, TaskId layer, const Task& norm,
-                                              std::size_t weight, std::size_t bias, std::vector<Operand> more,
-                                              at::IntArrayRef bias_sizes) {
-    const Task& task = program_.task(layer);
-    const TensorRef& old = *tensor_argument(task, weight);
-    const c10::Device device = program_.buffer(old.buffer).device;
-    TensorRef folded = edit_.new_tensor(old.sizes, old.dtype, device);
-    folded.strides = old.strides;
-    const TensorRef folded_bias = edit_.new_tensor(bias_sizes, old.dtype, device);
-    std::vector<Operand> arguments = {old,
-                                      task.arguments[bias],
-                                      norm.arguments[batch_norm::kGamma],
-                                      norm.arguments[batch_norm::kBeta],
-                                      norm.arguments[batch_norm::kMean],
-                                      norm.arguments[batch_norm::kVariance],
-                                      norm.arguments[batch_norm::kEps]};
-    for (Operand& operand : more) arguments.push_back(std::move(operand));
-    edit_.insert(layer, op, std::move(arguments), {folded, folded_bias});
-    return {folded, folded_bias};
   }
 
   void into_consumer(TaskId id) {
     static const auto op = find_operator("nimble::fold_batch_norm_before");
     const auto reader = uses_.only_reader(id);
-    if (!reader || edit_.touches(*reader)) return;
+    if (!reader || edit_.touches(*reader) || !uses_.can_move(id, *reader)) return;
     const Task& norm = program_.task(id);
     const Task& layer = program_.task(*reader);
-    if (!is_convolution(layer, uses_) || value_argument(layer, kTransposed).toBool()) return;
-    if (*tensor_argument(layer, kInput) != first_result(norm)) return;
-    for (const std::int64_t padding : value_argument(layer, kPadding).toIntVector()) {
-      if (padding != 0) return;
+    const TensorRef& input = *tensor_argument(norm, batch_norm::kInput);
+    const auto folded = [&](const Parameters& parameters, std::int64_t outputs, std::int64_t groups) {
+      return fold(op, *reader, norm, parameters, {c10::IValue(groups)}, {outputs});
+    };
+    if (is_convolution(layer, uses_) && takes_only_what_is_there(layer) &&
+        *tensor_argument(layer, kInput) == first_result(norm)) {
+      const Parameters parameters = of_convolution(layer);
+      const std::int64_t outputs = parameters.weight.sizes[0];
+      replace_convolution(*reader, input, folded(parameters, outputs, groups_of(layer)), first_result(layer));
+    } else if (is_linear(layer, uses_) && linear_layer(layer)->input == first_result(norm)) {
+      const LinearLayer linear = *linear_layer(layer);
+      Parameters by_output = of_linear(linear);  // where a convolution has its outputs
+      by_output.weight = transposed(by_output.weight);
+      Parameters parameters = folded(by_output, linear.columns(), 1);
+      parameters.weight = transposed(parameters.weight);
+      replace_linear(*reader, input, parameters, linear.result);
+    } else {
+      return;
     }
-    const auto [weight, bias] =
-        insert_fold(op, *reader, norm, kWeight, kBias, {value_argument(layer, kGroups)},
-                    {tensor_argument(layer, kWeight)->sizes[0]});
-    std::vector<Operand> arguments = layer.arguments;
-    arguments[kInput] = norm.arguments[batch_norm::kInput];
-    arguments[kWeight] = weight;
-    arguments[kBias] = bias;
-    edit_.replace(*reader, layer.op, std::move(arguments), layer.results);
-    edit_.drop(id);
-    sites_.push_back(task_name(program_, id) + " into " + task_name(program_, *reader));
+    report(id, *reader);
+  }
+
+  // No zeros around an image, nor between its pixels.
+  static bool takes_only_what_is_there(const Task& convolution) {
+    const auto padding = value_argument(convolution, kPadding).toIntVector();
+    return !value_argument(convolution, kTransposed).toBool() &&
+           std::ranges::all_of(padding, [](std::int64_t pixels) { return pixels == 0; });
+  }
+
+  static Parameters of_convolution(const Task& task) {
+    return {*tensor_argument(task, kWeight), task.arguments[kBias]};
+  }
+  static std::int64_t groups_of(const Task& convolution) {
+    return value_argument(convolution, kGroups).toInt();
+  }
+  static Parameters of_linear(const LinearLayer& layer) {
+    return {layer.weight, layer.bias ? Operand(*layer.bias) : Operand(c10::IValue())};
+  }
+
+  // Inserts the task that folds the norm into the parameters of `layer`.
+  Parameters fold(const c10::OperatorHandle& op, TaskId layer, const Task& norm, const Parameters& old,
+                  std::vector<Operand> more, at::IntArrayRef bias_sizes) {
+    const c10::Device device = program_.buffer(old.weight.buffer).device;
+    TensorRef weight = edit_.new_tensor(old.weight.sizes, old.weight.dtype, device);
+    if (is_dense(old.weight)) weight.strides = old.weight.strides;
+    const TensorRef bias = edit_.new_tensor(bias_sizes, old.weight.dtype, device);
+    std::vector<Operand> arguments = {old.weight, old.bias};
+    for (const std::size_t n : {batch_norm::kGamma, batch_norm::kBeta, batch_norm::kMean,
+                                batch_norm::kVariance, batch_norm::kEps}) {
+      arguments.push_back(norm.arguments[n]);
+    }
+    for (Operand& operand : more) arguments.push_back(std::move(operand));
+    edit_.insert(layer, op, std::move(arguments), {weight, bias});
+    return {weight, bias};
+  }
+
+  void replace_convolution(TaskId id, Operand input, const Parameters& parameters, const TensorRef& result) {
+    std::vector<Operand> arguments = program_.task(id).arguments;
+    arguments[kInput] = std::move(input);
+    arguments[kWeight] = parameters.weight;
+    arguments[kBias] = parameters.bias;
+    edit_.replace(id, program_.task(id).op, std::move(arguments), {result});
+  }
+
+  void replace_linear(TaskId id, const TensorRef& input, const Parameters& parameters,
+                      const TensorRef& result) {
+    static const auto op = find_operator("aten::addmm");
+    const c10::IValue one(at::Scalar(1));
+    edit_.replace(id, op, {parameters.bias, input, parameters.weight, one, one}, {result});
+  }
+
+  void report(TaskId norm, TaskId layer) {
+    edit_.drop(norm);
+    sites_.push_back(task_name(program_, norm) + " into " + task_name(program_, layer));
   }
 
   const Program& program_;
@@ -182,7 +223,10 @@ class Fold {
   std::vector<std::string> sites_;
 };
 
-Rewritten apply(Program program, const RewriteContext&) { return Fold(program).run(); }
+Rewritten apply(Program program, const RewriteContext&) {
+  const Program ordered = with_weights_first(std::move(program));
+  return Fold(ordered).run();
+}
 
 }  // namespace
 

@@ -35,7 +35,7 @@ struct Linear : LinearLayer {
 };
 
 // Rows as they lie in memory, one after the other.
-bool is_dense(const TensorRef& ref) {
+bool lies_row_by_row(const TensorRef& ref) {
   return ref.offset == 0 && ref.strides[1] == 1 && ref.strides[0] == ref.sizes[1];
 }
 
@@ -69,7 +69,7 @@ std::optional<Linear> linear_at(const Program& program, const Uses& uses, TaskId
   Linear linear{*std::move(layer), id};
   const bool whole = uses.maker(linear.result) == id && uses.is_private(linear.result.buffer);
   const auto element = static_cast<std::int64_t>(c10::elementSize(linear.result.dtype));
-  if (!whole || !is_dense(linear.result) || linear.result.numel() == 0 ||
+  if (!whole || !lies_row_by_row(linear.result) || linear.result.numel() == 0 ||
       linear.columns() * element % kVectorBytes != 0 || !uses.is_weight(linear.weight) ||
       !uses.never_rewritten(linear.input)) {
     return std::nullopt;
@@ -206,10 +206,7 @@ class Merge {
     if (!is_faster({edit_.make_task(first.task, op, arguments, {whole})}, siblings)) return;
     TensorRefList weights, biases;
     for (const Linear& linear : siblings) {
-      TensorRef rows_of_weight = bring(linear.weight, first.task);
-      std::swap(rows_of_weight.sizes[0], rows_of_weight.sizes[1]);
-      std::swap(rows_of_weight.strides[0], rows_of_weight.strides[1]);
-      weights.refs.emplace_back(std::move(rows_of_weight));
+      weights.refs.emplace_back(transposed(bring(linear.weight, first.task)));
       if (linear.bias) biases.refs.emplace_back(bring(*linear.bias, first.task));
     }
     edit_.insert(first.task, cat, {weights, c10::IValue(0)}, {rows_of_weights});

@@ -13,6 +13,7 @@
 #include "nimble/torch/rewrites/batch_norm.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/uses.h"
+#include "nimble/torch/rewrites/weights_first.h"
 
 namespace nimble {
 namespace {
@@ -39,7 +40,8 @@ bool joins_convolutions(const Program& program, const Uses& uses, TaskId id) {
   return true;
 }
 
-Rewritten apply(Program program, const RewriteContext&) {
+Rewritten apply(Program unordered, const RewriteContext&) {
+  const Program program = with_weights_first(std::move(unordered));
   const Uses uses(program);
   Edit edit(program);
   Rewritten result{.program = {}};

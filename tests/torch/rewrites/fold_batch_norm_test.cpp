@@ -90,6 +90,47 @@ TEST_F(FoldBatchNorm, IntoALinearLayer) {
                 {torch::randn({3, 5})});
 }
 
+TEST_F(FoldBatchNorm, IntoALinearLayerWithoutBias) {
+  const at::Tensor weight = torch::randn({6, 5});
+  const Norm norm(6);
+  const Function function = [&](const Tensors& in) -> Tensors { return {norm(at::linear(in[0], weight))}; };
+  const Tensors rows = {torch::randn({3, 5})};
+  EXPECT_EQ(drawn(rewritten(function, rows, {"fold_batch_norm"})), R"(
+%0 = addmm(derived0, input0, derived1)
+return %0
+)");
+  expect_folded(function, rows);
+}
+
+TEST_F(FoldBatchNorm, IntoAPartOfALargerWeight) {
+  const at::Tensor large = torch::randn({6, 9});
+  const Norm norm(6);
+  expect_folded([&](const Tensors& in) -> Tensors { return {norm(at::linear(in[0], large.slice(1, 2, 7)))}; },
+                {torch::randn({3, 5})});
+}
+
+TEST_F(FoldBatchNorm, IntoTheLinearLayerBehind) {
+  const at::Tensor weight = torch::randn({6, 5}), bias = torch::randn({6});
+  const Norm norm(5);
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {at::linear(norm(in[0]), weight, bias)};
+  };
+  const Tensors rows = {torch::randn({3, 5})};
+  EXPECT_EQ(drawn(rewritten(function, rows, {"fold_batch_norm"})), R"(
+%0 = addmm(derived0, input0, derived1)
+return %0
+)");
+  expect_folded(function, rows);
+  expect_folded([&](const Tensors& in) -> Tensors { return {at::linear(norm(in[0]), weight)}; }, rows);
+}
+
+TEST_F(FoldBatchNorm, NotIntoAProductThatItIsTheWeightOf) {
+  const at::Tensor rows = torch::randn({3, 5});
+  const Norm norm(6);
+  expect_unfolded([&](const Tensors& in) -> Tensors { return {at::mm(rows, norm(in[0]))}; },
+                  {torch::randn({5, 6})});
+}
+
 TEST_F(FoldBatchNorm, IntoTheConvolutionBehind) {
   const at::Tensor weight = torch::randn({6, 4, 3, 3}), bias = torch::randn({6});
   const Norm norm(4);
@@ -120,6 +161,29 @@ TEST_F(FoldBatchNorm, NotIntoAPaddedConvolutionBehind) {
   expect_unfolded(
       [&](const Tensors& in) -> Tensors {
         return {at::conv2d(norm(in[0]), weight, {}, at::IntArrayRef{1}, at::IntArrayRef{1})};
+      },
+      image_);
+}
+
+TEST_F(FoldBatchNorm, NotIfItsInputIsChangedBeforeTheConvolutionBehind) {
+  const at::Tensor weight = torch::randn({6, 4, 3, 3});
+  const Norm norm(4);
+  expect_unfolded(
+      [&](const Tensors& in) -> Tensors {
+        const at::Tensor normed = norm(in[0]);
+        in[0].mul_(2);
+        return {at::conv2d(normed, weight)};
+      },
+      image_);
+}
+
+TEST_F(FoldBatchNorm, WithNumbersThatAreMadeBehindTheConvolution) {
+  const at::Tensor weight = torch::randn({6, 4, 3, 3}), gamma = torch::randn({6});
+  const Norm norm(6);
+  expect_folded(
+      [&](const Tensors& in) -> Tensors {
+        const at::Tensor y = at::conv2d(in[0], weight);
+        return {at::batch_norm(y, gamma + 1, norm.beta, norm.mean, norm.variance, false, 0.1, 1e-5, false)};
       },
       image_);
 }

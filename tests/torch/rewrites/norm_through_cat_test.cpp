@@ -35,6 +35,16 @@ return %2
   EXPECT_TRUE(at::allclose(run(unfolded, image_)[0], function(image_)[0], 1e-5, 1e-5));
 }
 
+TEST_F(NormThroughCat, WithNumbersThatAreMadeBehindTheConcatenation) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor both = at::cat({first(in[0]), second(in[0])}, 1);
+    return {at::batch_norm(both, gamma_ + 1, beta_, mean_, variance_, false, 0.1, 1e-5, false)};
+  };
+  EXPECT_EQ(fired_on(function), 1u);
+  const Program program = rewritten(function, image_, {"norm_through_cat"});
+  EXPECT_TRUE(at::allclose(run(program, image_)[0], function(image_)[0], 1e-5, 1e-5));
+}
+
 TEST_F(NormThroughCat, NotWhereAPartCouldNotFold) {
   EXPECT_EQ(fired_on([&](const Tensors& in) -> Tensors {
               return {norm(at::cat({in[0], in[0].relu()}, 1))};

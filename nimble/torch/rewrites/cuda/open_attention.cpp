@@ -73,12 +73,6 @@ TensorRef as_rows(TensorRef ref, std::int64_t columns) {
   return ref;
 }
 
-TensorRef turned(TensorRef matrix) {
-  std::swap(matrix.sizes[0], matrix.sizes[1]);
-  std::swap(matrix.strides[0], matrix.strides[1]);
-  return matrix;
-}
-
 // Queries, keys or values of each head: `number` says which third of a row of `projected`.
 TensorRef heads_of(const SelfAttention& a, TensorRef projected, std::int64_t number) {
   const std::int64_t of_head = a.width / a.heads, row = 3 * a.width;
@@ -93,7 +87,7 @@ std::vector<Task> parts_of(const SelfAttention& a, TaskId id, Edit& edit, c10::D
                     attend = find_operator("aten::scaled_dot_product_attention");
   const auto linear = [&](const TensorRef& bias, const TensorRef& rows, const TensorRef& weight,
                           const TensorRef& result) {
-    std::vector<Operand> arguments = {bias, rows, turned(weight)};
+    std::vector<Operand> arguments = {bias, rows, transposed(weight)};
     add_defaults(addmm, arguments);
     return edit.make_task(id, addmm, std::move(arguments), {result});
   };
