@@ -13,6 +13,11 @@ using Names = std::unordered_set<std::string_view>;
 
 const std::string& name_of(const c10::OperatorHandle& op) { return op.operator_name().name; }
 
+bool is_somebodys_own(const c10::OperatorHandle& op) {
+  const std::string& name = name_of(op);
+  return !name.starts_with("aten::") && !name.starts_with("nimble::");
+}
+
 bool has_boolean_index(c10::ArrayRef<c10::IValue> arguments) {
   for (const auto& index : arguments[1].toListRef()) {
     if (!index.isTensor() || !index.toTensor().defined()) continue;
@@ -84,11 +89,14 @@ bool is_written(const c10::OperatorHandle& op, std::size_t argument, c10::ArrayR
   return is_written(op, argument) && !rests;
 }
 
+bool only_computes(const c10::OperatorHandle& op) {
+  return !is_somebodys_own(op) && name_of(op).find("assert") == std::string::npos;
+}
+
 bool may_need_its_layout(const c10::OperatorHandle& op) {
   // On a GPU it refuses anything but contiguous images; torch.group_norm makes them so.
   static const Names names = {"aten::native_group_norm", "aten::native_group_norm_backward"};
-  const std::string& name = name_of(op);
-  return names.contains(name) || !(name.starts_with("aten::") || name.starts_with("nimble::"));
+  return names.contains(name_of(op)) || is_somebodys_own(op);
 }
 
 c10::OperatorHandle find_operator(const char* name, const char* overload) {

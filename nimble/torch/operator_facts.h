@@ -26,6 +26,9 @@ bool is_host_bookkeeping(const c10::OperatorHandle& op);
 // The operator draws from a random generator.
 bool draws_random_numbers(const c10::OperatorHandle& op);
 
+// The operator has no other effect than its results. Nobody knows what somebody's own operators do besides.
+bool only_computes(const c10::OperatorHandle& op);
+
 // The operator wraps data from the host (`torch.tensor([1, 2])`) into a tensor: what it is given is a
 // constant.
 bool lifts_a_constant(const c10::OperatorHandle& op);

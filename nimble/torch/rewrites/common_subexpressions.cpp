@@ -6,6 +6,7 @@
 
 #include <unordered_map>
 
+#include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/rename.h"
@@ -23,7 +24,9 @@ bool never_changes(const Program& program, const Uses& uses, BufferId buffer) {
 
 // The task makes one tensor from others that never change, and nothing else.
 bool is_function(const Program& program, const Uses& uses, const Task& task) {
-  if (task.draw || task.results.size() != 1 || task.writes.size() != 1) return false;
+  if (task.draw || !only_computes(task.op) || task.results.size() != 1 || task.writes.size() != 1) {
+    return false;
+  }
   const auto* result = std::get_if<TensorRef>(&task.results[0]);
   if (!result || !(task.writes[0] == *result) || !never_changes(program, uses, result->buffer)) return false;
   if (program.buffer(result->buffer).kind != BufferKind::kInternal) return false;

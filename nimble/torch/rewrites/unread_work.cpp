@@ -23,11 +23,8 @@ bool is_one_of(const Task& task, std::initializer_list<std::string_view> names) 
   return std::ranges::find(names, task.op.operator_name().name) != names.end();
 }
 
-// It has no other effect than its results. Nobody knows what somebody's own operators do besides.
-bool only_computes(const Task& task) {
-  const std::string& name = task.op.operator_name().name;
-  const bool is_known = name.starts_with("aten::") || name.starts_with("nimble::");
-  return is_known && name.find("assert") == std::string::npos && !task.draw && !task.writes.empty();
+bool only_makes_results(const Task& task) {
+  return only_computes(task.op) && !task.draw && !task.writes.empty();
 }
 
 // The task fills all of this argument, and does not look at what was there before.
@@ -48,18 +45,6 @@ bool gives_other_values(const Task& task) {
 c10::OperatorHandle in_place(const c10::OperatorHandle& op) {
   const auto& [name, overload] = op.operator_name();
   return find_operator((name + '_').c_str(), overload.c_str());
-}
-
-// No byte between its first and its last is none of its elements'.
-bool is_dense(const TensorRef& ref) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> steps;  // stride and size
-  for (std::size_t d = 0; d < ref.sizes.size(); ++d) {
-    if (ref.sizes[d] != 1) steps.emplace_back(ref.strides[d], ref.sizes[d]);
-  }
-  std::ranges::sort(steps);
-  std::int64_t elements = 1;
-  return std::ranges::all_of(
-      steps, [&](const auto& step) { return step.first == std::exchange(elements, elements * step.second); });
 }
 
 // Who writes to all of `over` leaves nothing of what was in `under`.
@@ -83,7 +68,7 @@ class Needed {
   }
 
   bool any_of(const Task& task) const {
-    return !only_computes(task) ||
+    return !only_makes_results(task) ||
            std::ranges::any_of(task.writes, [&](const TensorRef& ref) { return is_needed(ref); });
   }
 

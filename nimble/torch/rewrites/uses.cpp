@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nimble/torch/derivation.h"
+#include "nimble/torch/operator_facts.h"
 
 namespace nimble {
 namespace {
@@ -90,7 +91,7 @@ bool Uses::has_weights(BufferId id) const {
     const auto writers = this->writers(id);
     if (writers.size() != 1 || !is_private(id)) return false;
     const Task& task = program_.task(writers[0]);
-    if (task.draw || task.reads.empty()) return false;
+    if (task.draw || !only_computes(task.op) || task.reads.empty()) return false;
     for (const TensorRef& read : task.reads) {
       if (read.buffer == id || !is_weight(read)) return false;
     }

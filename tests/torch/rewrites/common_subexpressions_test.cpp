@@ -1,4 +1,5 @@
 #include "rewritten.h"
+#include "somebodys_own.h"
 
 namespace nimble {
 namespace {
@@ -58,6 +59,13 @@ return %1 %0
 
 std::size_t merged(const Function& function, const Tensors& inputs) {
   return fired(function, inputs, "common_subexpressions");
+}
+
+TEST_F(CommonSubexpressions, SomebodysOwnOperatorMayDoMoreThanItsResultSays) {
+  EXPECT_EQ(
+      merged([](const Tensors& in) -> Tensors { return {by_somebodys_own(in[0]) + by_somebodys_own(in[0])}; },
+             {torch::randn({4})}),
+      0u);
 }
 
 TEST_F(CommonSubexpressions, TwoResultsStayTwoTensors) {

@@ -1,5 +1,6 @@
 #include "nimble/torch/rewrites/uses.h"
 #include "rewritten.h"
+#include "somebodys_own.h"
 
 namespace nimble {
 namespace {
@@ -89,6 +90,13 @@ TEST_F(WeightsOnce, NotInTraining) {
       taken_out([&](const Tensors& in) -> Tensors { return {in[0] * weight.exp()}; }, {torch::randn({4})},
                 /*trains=*/true),
       0u);
+}
+
+TEST_F(WeightsOnce, NotBySomebodysOwnOperatorWhichMayDoMoreThanItsResultSays) {
+  const at::Tensor weight = torch::randn({4});
+  EXPECT_EQ(taken_out([&](const Tensors& in) -> Tensors { return {in[0] * by_somebodys_own(weight)}; },
+                      {torch::randn({4})}),
+            0u);
 }
 
 TEST_F(WeightsOnce, NotAtRandom) {
