@@ -21,12 +21,13 @@ std::optional<Activation> activation_of(const Task& task) {
       {"aten::relu", "relu"},           {"aten::sigmoid", "sigmoid"},         {"aten::tanh", "tanh"},
       {"aten::hardswish", "hardswish"}, {"aten::hardsigmoid", "hardsigmoid"}, {"aten::silu", "swish"},
   };
-  const std::string& name = task.op.operator_name().name;
+  const auto& [name, overload] = task.op.operator_name();
+  if (!overload.empty()) return std::nullopt;  // it writes to a tensor that it was given, or takes tensors
   if (const auto found = plain.find(name); found != plain.end()) return Activation{found->second};
   if (name == "aten::hardtanh") return Activation{"hardtanh", {number(task, 1, 0), number(task, 2, 0)}};
   if (name == "aten::leaky_relu") return Activation{"leaky_relu", {number(task, 1, 0)}};
   if (name == "aten::gelu") return Activation{"gelu", {}, value_argument(task, 1).toStringRef()};
-  if (name == "aten::clamp" && task.op.operator_name().overload_name.empty()) {
+  if (name == "aten::clamp") {
     constexpr double kMost = std::numeric_limits<float>::max();
     return Activation{"hardtanh", {number(task, 1, -kMost), number(task, 2, kMost)}};
   }

@@ -8,6 +8,8 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/packed.h"
 #include "nimble/torch/rewrites/activations.h"
@@ -112,10 +114,12 @@ class Fuse {
 
   Chain chain_from(TaskId convolution) const {
     Chain chain{.tasks = {convolution}};
-    // What comes next, if the convolution can as well run there.
+    // What comes next, if all before can as well run there.
     const auto next = [&]() -> std::optional<TaskId> {
       const auto reader = uses_.only_reader(chain.tasks.back());
-      const bool free = reader && !edit_.touches(*reader) && uses_.can_move(convolution, *reader);
+      const bool free = reader && !edit_.touches(*reader) && std::ranges::all_of(chain.tasks, [&](TaskId id) {
+                          return uses_.can_move(id, *reader);
+                        });
       return free ? reader : std::nullopt;
     };
     if (const auto sum = next()) {

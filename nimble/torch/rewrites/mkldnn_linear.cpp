@@ -36,10 +36,12 @@ at::Tensor mkldnn_linear(const at::Tensor& input, const at::Tensor& weight,
   return linear.call(input, ready, bias, activation, scalars, algorithm);
 }
 
-bool is_linear(const Task& task, const Uses& uses) {
-  const auto layer = linear_layer(task);
-  return layer && layer->bias && layer->input.dtype == at::kFloat && layer->input.numel() > 0 &&
-         layer->weight.numel() > 0 && uses.is_weight(layer->weight) && uses.is_weight(*layer->bias);
+std::optional<LinearLayer> linear_of_floats(const Task& task, const Uses& uses) {
+  auto layer = linear_layer(task);
+  const bool fits = layer && layer->input.dtype == at::kFloat && layer->input.numel() > 0 &&
+                    layer->weight.numel() > 0 && uses.is_weight(layer->weight) &&
+                    (!layer->bias || uses.is_weight(*layer->bias));
+  return fits ? std::move(layer) : std::nullopt;
 }
 
 Rewritten apply(Program program, const RewriteContext& context) {
@@ -51,7 +53,8 @@ Rewritten apply(Program program, const RewriteContext& context) {
   for (std::uint32_t i = 0; i < program.tasks.size(); ++i) {
     const TaskId id{i};
     const Task& linear = program.task(id);
-    if (!is_linear(linear, uses)) continue;
+    const auto layer = linear_of_floats(linear, uses);
+    if (!layer) continue;
     TaskId last = id;
     Activation activation{"none"};
     std::vector<Task> before = {linear};
@@ -65,9 +68,12 @@ Rewritten apply(Program program, const RewriteContext& context) {
       }
     }
     const auto arguments = [&]() -> std::vector<Operand> {
-      return {linear.arguments[addmm::kInput],  linear.arguments[addmm::kWeight],
-              linear.arguments[addmm::kBias],   Packed::make(),
-              c10::IValue(activation.name),     c10::IValue(activation.numbers),
+      return {layer->input,
+              layer->weight,
+              layer->bias ? Operand(*layer->bias) : Operand(c10::IValue()),
+              Packed::make(),
+              c10::IValue(activation.name),
+              c10::IValue(activation.numbers),
               c10::IValue(activation.algorithm)};
     };
     const std::vector<Task> after = {edit.make_task(last, op, arguments(), program.task(last).results)};

@@ -171,6 +171,30 @@ TEST_F(MkldnnConvolution, AnInputThatIsWrittenInBetweenKeepsTheConvolutionInItsP
   expect_near(program, function);
 }
 
+TEST_F(MkldnnConvolution, WhatIsAddedAndThenWrittenKeepsTheSumInItsPlace) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor shortcut = in[0].repeat({1, 2, 1, 1});
+    const at::Tensor sum = convolution(in[0]) + shortcut;
+    shortcut[0].fill_(0);
+    return {sum.relu() + shortcut.sum()};
+  };
+  const Program program = rewritten(function, image_, {"mkldnn_convolution"});
+  EXPECT_EQ(drawn(program).find("add(%0, %1)"), std::string::npos) << drawn(program);
+  EXPECT_NE(drawn(program).find("relu("), std::string::npos) << drawn(program);
+  expect_near(program, function);
+}
+
+TEST_F(MkldnnConvolution, NotAnActivationThatWritesToATensorItWasGiven) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    at::Tensor out = at::empty({2, 8, 9, 9});
+    at::sigmoid_out(out, convolution(in[0]));
+    return {out};
+  };
+  const Program program = rewritten(function, image_, {"mkldnn_convolution"});
+  EXPECT_NE(drawn(program).find("sigmoid("), std::string::npos) << drawn(program);
+  expect_near(program, function);
+}
+
 std::size_t packed(const Function& function, const Tensors& inputs) {
   return fired(function, inputs, "mkldnn_convolution");
 }

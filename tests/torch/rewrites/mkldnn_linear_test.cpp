@@ -33,6 +33,29 @@ return %0
   EXPECT_TRUE(at::allclose(run(program, rows_)[0], function(rows_)[0], 1e-4, 1e-5));
 }
 
+TEST_F(MkldnnLinear, TakesLayersWithoutBias) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {at::relu(at::linear(in[0], weight_))};
+  };
+  const Program program = rewritten_linear(function, rows_);
+  EXPECT_EQ(drawn(program), R"(
+%0 = nimble::mkldnn_linear(input0, extern0)
+return %0
+)");
+  EXPECT_TRUE(at::allclose(run(program, rows_)[0], function(rows_)[0], 1e-4, 1e-5));
+}
+
+TEST_F(MkldnnLinear, NotAnActivationThatWritesToATensorItWasGiven) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    at::Tensor out = at::empty({6, 7});
+    at::sigmoid_out(out, at::linear(in[0], weight_, bias_));
+    return {out};
+  };
+  const Program program = rewritten_linear(function, rows_);
+  EXPECT_EQ(operators(program), (std::vector<std::string>{"nimble::mkldnn_linear", "aten::sigmoid"}));
+  EXPECT_TRUE(at::allclose(run(program, rows_)[0], function(rows_)[0], 1e-4, 1e-5));
+}
+
 TEST_F(MkldnnLinear, StaysAsItIsUnlessItMeasuresFaster) {
   EXPECT_EQ(fired([&](const Tensors& in) -> Tensors { return {at::linear(in[0], weight_, bias_)}; }, rows_,
                   "mkldnn_linear"),
