@@ -10,8 +10,7 @@
 #include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/cuda/sites.h"
 #include "nimble/torch/rewrites/edit.h"
-#include "nimble/torch/rewrites/faster_of.h"
-#include "nimble/torch/rewrites/placement.h"
+#include "nimble/torch/rewrites/one_for_several.h"
 #include "nimble/torch/rewrites/pointwise_tasks.h"
 
 namespace nimble {
@@ -167,28 +166,21 @@ class Fuse {
   }
 
   void replace(Edit& edit, const Members& members, std::vector<std::string>& sites) {
-    const c10::OperatorHandle& op = kernel_.op;
     const auto kernel = kernel_of(members);
     // Elsewhere the layout of what follows may change with it.
     if (!kernel || (trains_ && !is_laid_out_as_recorded(*kernel))) return;
     TensorRefList inputs, results;
     for (const TensorRef& ref : kernel->inputs) inputs.refs.emplace_back(ref);
     for (const TensorRef& ref : kernel->results) results.refs.emplace_back(ref);
-    const std::vector<Operand> arguments = {inputs, c10::IValue(to_string(kernel->expression))};
-    std::vector<std::vector<Task>> candidates = {{edit.make_task(kernel->at, op, arguments, {results})}, {}};
-    std::string names;
-    for (const TaskId member : members) {
-      candidates[1].push_back(program_.task(member));
-      names += (names.empty() ? "" : ", ") + task_name(program_, member);
-    }
-    if (chooser_.faster_of(edit.buffers(), candidates) != 0) return;
-    chooser_.took(candidates[0], candidates[1]);
-    for (const TaskId member : members) {
-      if (member != kernel->at) edit.drop(member);
-    }
+    const auto names = replace_if_faster({.members = members,
+                                          .at = kernel->at,
+                                          .op = kernel_.op,
+                                          .ways = {{inputs, c10::IValue(to_string(kernel->expression))}},
+                                          .results = {results}},
+                                         program_, edit.buffers(), edit, chooser_);
+    if (!names) return;
     placement_.move(members, kernel->at);
-    edit.replace(kernel->at, op, arguments, {results});
-    sites.push_back(names);
+    sites.push_back(*names);
   }
 
   const Program& program_;

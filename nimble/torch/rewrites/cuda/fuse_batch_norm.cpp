@@ -22,8 +22,7 @@
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/batch_norm.h"
 #include "nimble/torch/rewrites/cuda/sites.h"
-#include "nimble/torch/rewrites/edit.h"
-#include "nimble/torch/rewrites/faster_of.h"
+#include "nimble/torch/rewrites/one_for_several.h"
 #include "nimble/torch/rewrites/pointwise_tasks.h"
 
 namespace nimble {
@@ -113,7 +112,7 @@ class Fuse {
     if (const auto sum = reader ? plain_sum(program_.task(*reader)) : std::nullopt;
         sum && sum->a.buffer != sum->b.buffer) {
       const TensorRef& other = sum->a.buffer == first_result(norm).buffer ? sum->b : sum->a;
-      if (fits(other) && can_wait(id, *reader)) {
+      if (fits(other) && can_wait(site, *reader)) {
         site.added = other;
         take(*reader);
         reader = follower(*reader);
@@ -121,7 +120,7 @@ class Fuse {
     }
     if (!reader) return site;
     const auto activation = fusible_activation(program_.task(*reader));
-    if (activation && kernels::has_way_back(*activation) && can_wait(id, *reader)) {
+    if (activation && kernels::has_way_back(*activation) && can_wait(site, *reader)) {
       site.activation = *activation;
       take(*reader);
     }
@@ -137,12 +136,13 @@ class Fuse {
     return together ? reader : std::nullopt;
   }
 
-  // Nobody minds if the batch norm happens in the place of `later`: what it reads stays, and what it writes
-  // besides its first result is not looked at in between.
-  bool can_wait(TaskId norm, TaskId later) const {
-    if (!uses_.can_move(norm, later)) return false;
-    const auto between = [&](TaskId id) { return norm < id && id < later; };
-    const Task& task = program_.task(norm);
+  // Nobody minds if all of it happens in the place of `later`: what it reads stays, and what the batch norm
+  // writes besides its first result is not looked at in between.
+  bool can_wait(const Forward& site, TaskId later) const {
+    const auto can_move = [&](TaskId id) { return uses_.can_move(id, later); };
+    if (!can_move(site.norm) || !std::ranges::all_of(site.behind, can_move)) return false;
+    const auto between = [&](TaskId id) { return site.norm < id && id < later; };
+    const Task& task = program_.task(site.norm);
     return std::ranges::none_of(task.writes, [&](const TensorRef& ref) {
       if (ref.buffer == first_result(task).buffer) return false;
       return std::ranges::any_of(uses_.readers(ref.buffer), between) ||
@@ -241,19 +241,18 @@ class Fuse {
     arguments.push_back(site.added ? Operand(*site.added) : Operand(c10::IValue()));
     arguments.emplace_back(c10::IValue(site.activation));
     const TensorRef& x = *tensor_argument(norm, kInput);
-    std::vector<TaskId> members = {site.norm};
-    members.insert(members.end(), site.behind.begin(), site.behind.end());
-    replace(site.last, members, op, std::move(arguments),
+    Members members(site.behind.begin(), site.behind.end());
+    members.insert(site.norm);
+    replace(site.last, std::move(members), op, std::move(arguments),
             {first_result(program_.task(site.last)), norm.results[1], norm.results[2], room(x)});
   }
 
   void fuse(const Backward& site) {
     static const auto op = find_operator("nimble::batch_norm_training_backward");
     const Task& norm = program_.task(site.norm);
-    std::vector<TaskId> members;
-    if (site.mask) members.push_back(*site.mask);
-    members.push_back(site.norm);
-    replace(site.norm, members, op,
+    Members members = {site.norm};
+    if (site.mask) members.insert(*site.mask);
+    replace(site.norm, std::move(members), op,
             {site.gradient, site.x, site.weight, site.bias, site.mean, site.inverse_deviation,
              c10::IValue(site.activation)},
             {norm.results[0], norm.results[1], norm.results[2], room(site.x)});
@@ -264,22 +263,15 @@ class Fuse {
     return edit_.new_tensor(norm->room(), at::kFloat, program_.buffer(x.buffer).device);
   }
 
-  // Puts one call in the place of several, if it takes less time.
-  void replace(TaskId place, const std::vector<TaskId>& members, const c10::OperatorHandle& op,
-               std::vector<Operand> arguments, std::vector<Operand> results) {
-    std::vector<std::vector<Task>> ways = {{edit_.make_task(place, op, arguments, results)}, {}};
-    std::string names;
-    for (const TaskId member : members) {
-      ways[1].push_back(program_.task(member));
-      names += (names.empty() ? "" : ", ") + task_name(program_, member);
-    }
-    if (chooser_.faster_of(without_outside(edit_.buffers()), ways) != 0) return;
-    chooser_.took(ways[0], ways[1]);
-    for (const TaskId member : members) {
-      if (member != place) edit_.drop(member);
-    }
-    edit_.replace(place, op, std::move(arguments), std::move(results));
-    sites_.push_back(names);
+  void replace(TaskId at, Members members, const c10::OperatorHandle& op, std::vector<Operand> arguments,
+               std::vector<Operand> results) {
+    const auto names = replace_if_faster({.members = std::move(members),
+                                          .at = at,
+                                          .op = op,
+                                          .ways = {std::move(arguments)},
+                                          .results = std::move(results)},
+                                         program_, without_outside(edit_.buffers()), edit_, chooser_);
+    if (names) sites_.push_back(*names);
   }
 
   const Program& program_;

@@ -25,9 +25,7 @@
 #include "nimble/torch/rewrites/cuda/sites.h"
 #include "nimble/torch/rewrites/cuda/spreading.h"
 #include "nimble/torch/rewrites/cuda/task_expression.h"
-#include "nimble/torch/rewrites/edit.h"
-#include "nimble/torch/rewrites/faster_of.h"
-#include "nimble/torch/rewrites/placement.h"
+#include "nimble/torch/rewrites/one_for_several.h"
 #include "nimble/torch/rewrites/pointwise_tasks.h"
 
 namespace nimble {
@@ -217,28 +215,15 @@ class Fuse {
     for (const TensorRef& ref : kernel->work.inputs) inputs.refs.emplace_back(ref);
     for (const TensorRef& ref : kernel->results) results.refs.emplace_back(ref);
     constexpr std::int64_t kDivisions = 2;
-    std::vector<std::vector<Operand>> arguments;
-    std::vector<std::vector<Task>> candidates;
+    OneForSeveral one{.members = members, .at = kernel->at, .op = op, .ways = {}, .results = {results}};
     for (std::int64_t n = 0; n < (context_.chooses() ? kDivisions : 1); ++n) {
-      arguments.push_back({inputs, c10::IValue(to_string(kernel->work.expression)), c10::IValue(n)});
-      candidates.push_back({edit.make_task(kernel->at, op, arguments.back(), {results})});
+      one.ways.push_back({inputs, c10::IValue(to_string(kernel->work.expression)), c10::IValue(n)});
     }
-    std::string names;
-    auto& as_they_are = candidates.emplace_back();
-    for (const TaskId member : members) {
-      as_they_are.push_back(program_.task(member));
-      names += (names.empty() ? "" : ", ") + task_name(program_, member);
-    }
-    const std::size_t best = chooser_.faster_of(edit.buffers(), candidates);
-    if (best == arguments.size()) return;
-    chooser_.took(candidates[best], as_they_are);
-    for (const TaskId member : members) {
-      if (member != kernel->at) edit.drop(member);
-      taken_.insert(member);
-    }
+    const auto names = replace_if_faster(std::move(one), program_, edit.buffers(), edit, chooser_);
+    if (!names) return;
+    taken_.insert(members.begin(), members.end());
     placement_.move(members, kernel->at);
-    edit.replace(kernel->at, op, std::move(arguments[best]), {results});
-    sites.push_back(names);
+    sites.push_back(*names);
   }
 
   const Program& program_;

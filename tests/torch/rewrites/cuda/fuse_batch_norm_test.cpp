@@ -178,6 +178,22 @@ TEST_F(FuseBatchNorm, NotAnActivationWhoseInputSomebodyElseReads) {
   EXPECT_TRUE(has(fused, "aten::relu"));
 }
 
+TEST_F(FuseBatchNorm, NotTheActivationIfWhatIsAddedChangesBeforeIt) {
+  for (const bool changes : {false, true}) {
+    const Layer layer;
+    const Program program = record(inputs_, [&](const Tensors& in) -> Tensors {
+      const at::Tensor added = in[1].clone();
+      const at::Tensor sum = std::get<0>(layer.forward(in[0])) + added;
+      if (changes) added[0].fill_(0);
+      return {sum.relu(), added};
+    });
+    const Program fused = trained(program).program;
+    EXPECT_EQ(kernels_in(fused), 1u);
+    EXPECT_FALSE(has(fused, "aten::add"));
+    EXPECT_EQ(has(fused, "aten::relu"), changes);
+  }
+}
+
 TEST_F(FuseBatchNorm, NotTheWayBackThroughAnotherLayersActivation) {
   const Layer other;
   const auto mask_of = [&](bool own, const Layer& layer, const Tensors& in) -> Tensors {
