@@ -9,6 +9,7 @@
 #include "nimble/engine/times_on_disk.h"
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/convolution_settings.h"
+#include "nimble/torch/rewrites/linear_layer.h"
 #include "nimble/torch/rewrites/registry.h"
 
 namespace nimble {
@@ -33,6 +34,11 @@ std::vector<at::Tensor> with_those_that_tell(std::vector<at::Tensor> sources,
     if (shares || is_counter(tensor)) sources.push_back(tensor);
   }
   return sources;
+}
+
+bool may_round(const Task& task) {
+  const auto layer = linear_layer(task);
+  return may_round_to_tf32(task) || (layer && may_round_to_tf32(*layer));
 }
 
 constexpr const char* kSlower = "the program was slower with it";
@@ -161,11 +167,12 @@ Rewriting faster_layout(Rewriting changed, Rewriting as_recorded) {
 
 bool could_be_more_precise(const Rewriting& rewriting, const Program& recorded) {
   const bool takes_fast_calls = std::ranges::any_of(rewriting.reports, [](const RewriteReport& report) {
-    const bool may_round = report.name == kFuseConvolution.name || report.name == kGroupConvolutions.name ||
-                           report.name == kCatByAddress.name;
-    return may_round && report.dropped.empty();
+    static const std::string_view kMayRound[] = {kFuseConvolution.name, kMatrixLinear.name,
+                                                 kGroupConvolutions.name, kSumOfProducts.name,
+                                                 kCatByAddress.name};
+    return std::ranges::find(kMayRound, report.name) != std::end(kMayRound) && report.dropped.empty();
   });
-  return takes_fast_calls && std::ranges::any_of(recorded.tasks, may_round_to_tf32);
+  return takes_fast_calls && std::ranges::any_of(recorded.tasks, may_round);
 }
 
 }  // namespace nimble

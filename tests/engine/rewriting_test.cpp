@@ -32,6 +32,23 @@ TEST(Rewriting, CouldBeMorePreciseWhereConvolutionsInSinglePrecisionWereFused) {
   EXPECT_FALSE(could_be_more_precise(made(at::kBFloat16, {kFused})));
 }
 
+TEST(Rewriting, CouldBeMorePreciseWhereLinearLayersMayRoundToTF32) {
+  struct Allow {
+    bool before = at::globalContext().allowTF32CuBLAS();
+    Allow() { at::globalContext().setAllowTF32CuBLAS(true); }
+    ~Allow() { at::globalContext().setAllowTF32CuBLAS(before); }
+  };
+  const at::NoGradGuard no_grad;
+  const at::Tensor weight = at::ones({4, 3});
+  Made linear{.program = record({at::ones({2, 3})},
+                                [&](const Tensors& in) -> Tensors { return {at::linear(in[0], weight)}; }),
+              .rewriting = {}};
+  linear.rewriting.reports = {{.name = "matrix_linear", .sites = {"mm#0"}}};
+  EXPECT_FALSE(could_be_more_precise(linear));
+  const Allow allow;
+  EXPECT_TRUE(could_be_more_precise(linear));
+}
+
 TEST(Rewriting, CouldNotWhereTheyWereNot) {
   EXPECT_FALSE(could_be_more_precise(made(at::kFloat, {})));
   EXPECT_FALSE(could_be_more_precise(made(at::kFloat, {kOther})));

@@ -1,6 +1,7 @@
 #include "nimble/torch/rewrites/check_program.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "nimble/core/error.h"
@@ -21,15 +22,16 @@ class Check {
       signature(task, name);
       for (const TensorRef& ref : task.reads) {
         place(ref, name);
-        bool also_written = false;
-        for (const TensorRef& written : task.writes) also_written |= written.buffer == ref.buffer;
-        if (!also_written && !is_filled(ref))
+        if (!any_lies_in(ref.buffer, task.writes) && !is_filled(ref))
           fail(name + " reads " + to_string(ref) + " before anything was written there");
       }
       for (const TensorRef& ref : task.writes) {
         place(ref, name);
-        written_[ref.buffer.index()].push_back(ref);
+        // What a task makes rather than fills is a tensor of its own.
+        if (!any_lies_in(ref.buffer, task.reads) && !written_[ref.buffer.index()].empty())
+          fail(name + " makes " + to_string(ref) + " where another task wrote before");
       }
+      for (const TensorRef& ref : task.writes) written_[ref.buffer.index()].push_back(ref);
     }
   }
 
@@ -49,6 +51,10 @@ class Check {
   [[noreturn]] void fail(const std::string& why) const {
     throw Error("[nimble::rewrite] " + std::string(rewrite_) +
                 " made a program that cannot be right: " + why);
+  }
+
+  static bool any_lies_in(BufferId buffer, std::span<const TensorRef> refs) {
+    return std::ranges::any_of(refs, [&](const TensorRef& ref) { return ref.buffer == buffer; });
   }
 
   // Whether enough was written to it to fill it, by one task or slice by slice. What is wrong by more than a
@@ -84,14 +90,23 @@ class Check {
       fail(name + " has " + std::to_string(schema.returns().size()) + " results, not " +
            std::to_string(task.results.size()));
     for (std::size_t i = 0; i < task.arguments.size(); ++i) {
-      const bool is_tensor = std::holds_alternative<TensorRef>(task.arguments[i]);
-      const auto type = schema.arguments()[i].type();
-      const auto& inner = type->kind() == c10::TypeKind::OptionalType
-                              ? type->castRaw<c10::OptionalType>()->getElementType()
-                              : type;
-      if (is_tensor && inner->kind() != c10::TypeKind::TensorType)
-        fail(name + " was given a tensor for its argument " + schema.arguments()[i].name());
+      const c10::Argument& wanted = schema.arguments()[i];
+      const c10::TypePtr given = type_of(task.arguments[i]);
+      if (!given->isSubtypeOf(*wanted.type()))
+        fail(name + " was given a " + given->repr_str() + " for its argument " + wanted.name() +
+             ", which is a " + wanted.type()->repr_str());
     }
+  }
+
+  static c10::TypePtr type_of(const Operand& operand) {
+    if (std::holds_alternative<TensorRef>(operand)) return c10::TensorType::get();
+    if (const auto* list = std::get_if<TensorRefList>(&operand)) {
+      return list->of_optionals ? c10::ListType::create(c10::OptionalType::ofTensor())
+                                : c10::ListType::ofTensors();
+    }
+    const auto& value = std::get<c10::IValue>(operand);
+    const bool is_absent_tensor = value.isTensor();  // C++ callers pass an undefined one
+    return is_absent_tensor ? c10::TensorType::get() : value.type();
   }
 
   void place(const TensorRef& ref, const std::string& name) const {

@@ -1,6 +1,7 @@
 #include "nimble/torch/rewrites/linear_layer.h"
 
 #include "nimble/torch/rewrites/uses.h"
+#include "nimble/torch/tf32.h"
 
 namespace nimble {
 
@@ -20,6 +21,10 @@ std::optional<LinearLayer> linear_layer(const Task& task) {
   const bool is_scaled = value_argument(task, addmm::kBeta).toScalar().toDouble() != 1 ||
                          value_argument(task, addmm::kAlpha).toScalar().toDouble() != 1;
   return is_row && !is_scaled ? std::optional(std::move(layer)) : std::nullopt;
+}
+
+bool may_round_to_tf32(const LinearLayer& layer) {
+  return layer.result.dtype == at::kFloat && allows_tf32(at::Float32Op::MATMUL);
 }
 
 }  // namespace nimble

@@ -16,6 +16,9 @@ struct LinearLayer {
 };
 std::optional<LinearLayer> linear_layer(const Task& task);
 
+// On a GPU PyTorch may round what such a layer multiplies to TF32.
+bool may_round_to_tf32(const LinearLayer& layer);
+
 // Where addmm has its operands.
 namespace addmm {
 enum Argument { kBias, kInput, kWeight, kBeta, kAlpha };

@@ -88,6 +88,33 @@ TEST_F(Checking, AMissingArgumentIsAnError) {
             std::string::npos);
 }
 
+TEST_F(Checking, AnArgumentOfAnotherTypeIsAnError) {
+  const Program program = record({torch::randn({2, 3})}, [](const Tensors& in) -> Tensors {
+    return {at::cat({at::softmax(in[0], 1), in[0]})};
+  });
+  const auto message_with = [&](std::size_t task, std::size_t argument, Operand operand) {
+    Program broken = program;
+    broken.tasks[task].arguments[argument] = std::move(operand);
+    return message_of([&] { check_program(broken, program, "test"); });
+  };
+  EXPECT_NE(message_with(0, 1, c10::IValue("last")).find("was given a str for its argument dim"),
+            std::string::npos);
+  EXPECT_NE(message_with(0, 0, c10::IValue()).find("was given a NoneType for its argument self"),
+            std::string::npos);
+  EXPECT_NE(message_with(1, 0, program.inputs[0]).find("was given a Tensor for its argument tensors"),
+            std::string::npos);
+}
+
+TEST_F(Checking, AResultThatIsMadeWhereAnotherLiesIsAnError) {
+  const Program program = two_tasks();
+  Program broken = program;
+  for (TensorRef& ref : broken.tasks[1].writes) ref.buffer = broken.tasks[0].writes[0].buffer;
+  broken.tasks[1].reads.clear();
+  EXPECT_NE(
+      message_of([&] { check_program(broken, program, "test"); }).find("where another task wrote before"),
+      std::string::npos);
+}
+
 using RecordedAnew = RewriteTest;
 
 TEST_F(RecordedAnew, GivesTheSameProgram) {
