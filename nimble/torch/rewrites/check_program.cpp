@@ -92,7 +92,9 @@ class Check {
     for (std::size_t i = 0; i < task.arguments.size(); ++i) {
       const c10::Argument& wanted = schema.arguments()[i];
       const c10::TypePtr given = type_of(task.arguments[i]);
-      if (!given->isSubtypeOf(*wanted.type()))
+      const bool is_number =
+          *given == *c10::BoolType::get() && c10::NumberType::get()->isSubtypeOf(*wanted.type());
+      if (!is_number && !given->isSubtypeOf(*wanted.type()))
         fail(name + " was given a " + given->repr_str() + " for its argument " + wanted.name() +
              ", which is a " + wanted.type()->repr_str());
     }

@@ -105,6 +105,12 @@ TEST_F(Checking, AnArgumentOfAnotherTypeIsAnError) {
             std::string::npos);
 }
 
+TEST_F(Checking, TruthIsANumberToo) {
+  const Program program = record({torch::randn({2, 3})},
+                                 [](const Tensors& in) -> Tensors { return {in[0].clone().fill_(true)}; });
+  EXPECT_EQ(message_of([&] { check_program(program, program, "test"); }), "");
+}
+
 TEST_F(Checking, AResultThatIsMadeWhereAnotherLiesIsAnError) {
   const Program program = two_tasks();
   Program broken = program;
