@@ -29,6 +29,7 @@ extern const Rewrite kPooling;
 extern const Rewrite kReluThroughCat;
 extern const Rewrite kScaleBatchNorm;
 extern const Rewrite kSeparableConvolution;
+extern const Rewrite kSumOfProducts;
 extern const Rewrite kUnneededCopies;
 extern const Rewrite kUnreadWork;
 extern const Rewrite kWeightsOnce;

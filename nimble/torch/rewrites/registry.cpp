@@ -54,9 +54,9 @@ std::span<const Rewrite* const> all_rewrites() {
       &kLinearActivation,  &kFuseRows,
       &kFuseBatchNorm,     &kUnneededCopies,
       &kFusePointwise,     &kFuseForeach,
-      &kGroupConvolutions, &kCatByAddress,
-      &kMkldnnLinear,      &kPointwiseBlocks,
-      &kWeightsOnce,
+      &kGroupConvolutions, &kSumOfProducts,
+      &kCatByAddress,      &kMkldnnLinear,
+      &kPointwiseBlocks,   &kWeightsOnce,
   };
   return kAll;
 }

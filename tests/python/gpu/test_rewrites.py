@@ -35,6 +35,7 @@ REWRITES = [
     "unneeded_copies",
     "fuse_pointwise",
     "group_convolutions",
+    "sum_of_products",
     "cat_by_address",
 ]
 
