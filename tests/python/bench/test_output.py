@@ -126,6 +126,37 @@ def test_exhibits_put_the_papers_figures_beside_ours():
     assert column(without_rewrites, "`pooling`", network) == "1.20"
 
 
+EXPLAINED = """(f32[1, 3, 224, 224])
+  recorded       898 tasks in 30.0 ms
+  rewrite        pooling: 41 times, 898 to 857 tasks in 9.12 ms (avg_pool2d#7, max_pool2d#9, …)
+  rewrite        merge_linears: dropped, the program was slower with it
+  rewritten      from 1.10 ms to 0.50 ms on one stream, in 412 ms
+"""
+
+
+def test_a_rewrite_that_fired_nowhere_has_no_ratio_but_shows_how_far_such_times_are_apart():
+    times = {"pooling": 0.60, "merge_linears": 0.49, "fold_padding": 0.52, "fuse_rows": 0.50}
+    rows = [
+        row("nasnet_a_mobile", "nimble-rewrites", "Nimble", timing=timing(0.5), explain=EXPLAINED),
+        *(row("nasnet_a_mobile", f"nimble-no-{name}", name, timing=timing(t)) for name, t in times.items()),
+    ]
+    page = exhibits.ablations({"rows": rows})
+    ratios = {name: column(page, f"`{name}`", "nasnet_a_mobile, batch 1, fp32") for name in times}
+    assert ratios == {"pooling": "1.20", "merge_linears": "–", "fold_padding": "–", "fuse_rows": "–"}
+    assert column(page, "*one that fired nowhere*", "nasnet_a_mobile, batch 1, fp32") == "0.98–1.04 (3)"
+
+
+def test_of_a_single_time_the_noise_is_one_figure_and_without_any_there_is_none():
+    rows = [
+        row("nasnet_a_mobile", "nimble-rewrites", "Nimble", timing=timing(0.5), explain=EXPLAINED),
+        row("nasnet_a_mobile", "nimble-no-pooling", "Nimble", timing=timing(0.6)),
+    ]
+    assert "fired nowhere" not in exhibits.ablations({"rows": rows})
+    rows.append(row("nasnet_a_mobile", "nimble-no-fuse_rows", "Nimble", timing=timing(0.505)))
+    page = exhibits.ablations({"rows": rows})
+    assert column(page, "*one that fired nowhere*", "nasnet_a_mobile, batch 1, fp32") == "1.01 (1)"
+
+
 def test_steps_with_a_tolerance_have_a_table_of_their_own():
     times = {"nimble": 15.0, "nimble-tolerant": 12.0, "nimble-tolerant-no-fuse_batch_norm": 14.4}
     rows = [row("training/resnet50", name, name, timing=timing(time)) for name, time in times.items()]

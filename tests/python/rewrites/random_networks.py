@@ -39,8 +39,12 @@ def convolutions(draw, channels: int, outputs: int, transposed: bool = False) ->
     kernel = draw(st.sampled_from([1, 3]))
     padding = kernel // 2
     bias = draw(st.booleans())
-    layer = nn.ConvTranspose2d if transposed else nn.Conv2d
-    return layer(channels, outputs, kernel, padding=padding, groups=groups, bias=bias)
+    if transposed:
+        return nn.ConvTranspose2d(channels, outputs, kernel, padding=padding, groups=groups, bias=bias)
+    if draw(st.integers(0, 4)) == 0:  # padded by a layer of its own
+        alone = nn.Conv2d(channels, outputs, kernel, groups=groups, bias=bias)
+        return nn.Sequential(nn.ZeroPad2d(padding), alone)
+    return nn.Conv2d(channels, outputs, kernel, padding=padding, groups=groups, bias=bias)
 
 
 @st.composite
@@ -151,14 +155,16 @@ class RmsNorm(nn.RMSNorm):
 
 
 class Residual(nn.Module):
-    """A layer of a transformer, with its norm before it or behind the sum."""
+    """A layer of a transformer, with its norm before it, behind it, or behind the sum."""
 
-    def __init__(self, layer: nn.Module, norm: nn.Module, norm_first: bool):
+    def __init__(self, layer: nn.Module, norm: nn.Module, place: str):
         super().__init__()
-        self.layer, self.norm, self.norm_first = layer, norm, norm_first
+        self.layer, self.norm, self.place = layer, norm, place
 
     def forward(self, x):
-        return x + self.layer(self.norm(x)) if self.norm_first else self.norm(x + self.layer(x))
+        if self.place == "behind the sum":
+            return self.norm(x + self.layer(x))
+        return x + (self.layer(self.norm(x)) if self.place == "first" else self.norm(self.layer(x)))
 
 
 @st.composite
@@ -176,23 +182,31 @@ def transformers(draw, width: int = 8) -> nn.Module:
             return Attention(width, masked=draw(st.booleans()))
         return nn.Sequential(nn.Linear(width, 16), draw(st.sampled_from(ACTIVATIONS))(), nn.Linear(16, width))
 
-    layers = [Residual(layer(), norm(), draw(st.booleans())) for _ in range(draw(st.integers(1, 4)))]
+    places = st.sampled_from(["first", "behind the layer", "behind the sum"])
+    layers = [Residual(layer(), norm(), draw(places)) for _ in range(draw(st.integers(1, 4)))]
     return nn.Sequential(*layers, norm()).eval()
 
 
 @st.composite
 def blocks(draw, channels: int) -> tuple[nn.Module, int]:
-    kind = draw(st.sampled_from(["chain", "add", "cat", "pool"]))
+    kind = draw(st.sampled_from(["chain", "add", "cat", "pool", "normed sum", "normed cat"]))
     outputs = draw(st.sampled_from([4, 8]))
     if kind == "pool":
         return nn.MaxPool2d(3, stride=1, padding=1), channels
     if kind == "chain":
         return draw(chains(channels, outputs)), outputs
-    block = Branches(
-        draw(chains(channels, outputs)), draw(chains(channels, outputs)), kind, shared=draw(st.booleans())
-    )
-    activation = draw(st.sampled_from(ACTIVATIONS))()
-    return nn.Sequential(block, activation), outputs if kind == "add" else 2 * outputs
+    activation, shared = draw(st.sampled_from(ACTIVATIONS))(), draw(st.booleans())
+    if kind == "normed sum":  # with a norm that has no convolution before it
+        branches = Branches(nn.BatchNorm2d(channels), draw(chains(channels, channels)), "add", shared)
+        return nn.Sequential(branches, activation), channels
+    if kind == "normed cat":  # of convolutions that nothing else is behind
+        ways = [draw(convolutions(channels, outputs)) for _ in range(2)]
+        norm = nn.BatchNorm2d(2 * outputs, affine=draw(st.booleans()))
+        return nn.Sequential(Branches(*ways, "cat", shared), norm, activation), 2 * outputs
+    ways = [draw(chains(channels, outputs)) for _ in range(2)]
+    if draw(st.booleans()):  # as cells of NASNet begin
+        ways = [nn.Sequential(nn.ReLU(), way) for way in ways]
+    return nn.Sequential(Branches(*ways, kind, shared), activation), outputs * (2 if kind == "cat" else 1)
 
 
 @st.composite
@@ -202,7 +216,7 @@ def networks(draw) -> nn.Module:
         block, channels = draw(blocks(channels))
         layers.append(block)
     if draw(st.booleans()):
-        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 6)]
+        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 6, bias=draw(st.booleans()))]
         if draw(st.booleans()):
             layers += [nn.BatchNorm1d(6)]
     return with_statistics(nn.Sequential(*layers), seed=draw(st.integers(0, 2**16)))

@@ -31,10 +31,31 @@ def test_the_list_says_what_each_does():
     assert all(len(summary) > 20 for summary in names.values())
 
 
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def section(heading: str) -> str:
+    """Of docs/rewrites.md."""
+    text = (ROOT / "docs" / "rewrites.md").read_text()
+    return text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+
+
+def first_cells(text: str) -> list[str]:
+    return re.findall(r"^\| (`.*?) \|", text, flags=re.MULTILINE)
+
+
 def test_the_page_lists_every_rewrite_in_order():
-    page = Path(__file__).resolve().parents[3] / "docs" / "rewrites.md"
-    listed = re.findall(r"^\| `(\w+)` \|", page.read_text(), flags=re.MULTILINE)
-    assert listed[: len(nimble.rewrites())] == list(nimble.rewrites())
+    assert first_cells(section("What there is")) == [f"`{name}`" for name in nimble.rewrites()]
+
+
+def test_the_page_says_of_every_rewrite_which_tests_it_has():
+    tested = section("How it is known to be right")
+    rows = [name for cell in first_cells(tested) for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(rows) == sorted(nimble.rewrites())
+    files = [path.as_posix() for path in (ROOT / "tests").rglob("*test*")]
+    named = re.findall(r"`((?:\w+/)*(?:\w+_test\.cpp|test_\w+\.py))`", tested)
+    for name in [*named, *(f"{rewrite}_test.cpp" for rewrite in nimble.rewrites())]:
+        assert any(file.endswith(f"/{name}") for file in files), f"there is no {name}"
 
 
 def test_none_stays_bit_equal():

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -19,6 +23,7 @@ from support import replay
 import nimble
 
 MANY = {"deadline": None, "suppress_health_check": list(HealthCheck), "derandomize": True}
+LAYOUTS = st.sampled_from([torch.contiguous_format, torch.channels_last])
 
 
 def check(model: torch.nn.Module, x: torch.Tensor, fast) -> None:
@@ -26,45 +31,91 @@ def check(model: torch.nn.Module, x: torch.Tensor, fast) -> None:
         assert_as_near_as_eager(replay(fast, x), model(x), in_double(model)(x.double()), least=1e-6)
 
 
-def check_on_fresh_input(model: torch.nn.Module, x: torch.Tensor, **options) -> None:
-    fast = nimble.compile(model, rewrites="default", strict=True, **options)
+def fired_on_fresh_input(model: torch.nn.Module, x: torch.Tensor, tune: float) -> Counter:
+    """How often each rewrite did, where the answer to an input that nothing was recorded with is right."""
+    fast = nimble.compile(model, rewrites="default", strict=True, tune=tune)
     with torch.no_grad():
         fast.prepare(x)
-    assert "dropped: result" not in fast.explain()
+    explained = fast.explain()
+    reasons = set(re.findall(r"dropped\W+(.*)", explained))
+    # What is not measured cannot be too slow either.
+    assert reasons <= ({"the program was slower with it"} if tune else set()), explained
     check(model, torch.randn_like(x), fast)
+    found = re.findall(r"^  rewrite +(\w+): (\d+) times", explained, re.MULTILINE)
+    return Counter({name: int(times) for name, times in found})
 
 
-@settings(max_examples=40, **MANY)
-@given(model=networks(), size=st.sampled_from([5, 8]), batch=st.sampled_from([1, 3]))
-def test_random_networks_are_as_near_to_the_truth_as_eagers(model, size, batch):
-    check_on_fresh_input(model, torch.randn(batch, 4, size, size), tune=0)
+def fired_on_many(examples: int, fired_on: Callable[..., Counter], **drawn: st.SearchStrategy) -> Counter:
+    """How often each rewrite did on so many random networks and inputs."""
+    fired: Counter = Counter()
+
+    @settings(max_examples=examples, **MANY)
+    @given(**drawn)
+    def each(**example):
+        fired.update(fired_on(**example))
+
+    each()
+    return fired
 
 
-@settings(max_examples=20, **MANY)
-@given(model=pooling_networks(), channels_last=st.booleans())
-def test_random_pooling_is_as_near_to_the_truth_as_eagers(model, channels_last):
-    layout = torch.channels_last if channels_last else torch.contiguous_format
-    check_on_fresh_input(model, torch.randn(2, 4, 9, 9).contiguous(memory_format=layout), tune=0)
+def test_random_networks_are_as_near_to_the_truth_as_eagers():
+    def fired_on(model, size, batch):
+        return fired_on_fresh_input(model, torch.randn(batch, 4, size, size), tune=0)
+
+    fired = fired_on_many(
+        60, fired_on, model=networks(), size=st.sampled_from([5, 8]), batch=st.sampled_from([1, 3])
+    )
+    assert fired.keys() >= {
+        "out_of_place",
+        "common_subexpressions",
+        "norm_through_cat",
+        "fold_batch_norm",
+        "relu_through_cat",
+        "fold_padding",
+        "mkldnn_convolution",
+        "scale_batch_norm",
+        "pointwise_blocks",
+        "weights_once",
+    }, fired
 
 
-@settings(max_examples=20, **MANY)
-@given(model=linear_networks(), shape=st.sampled_from([(8,), (1, 8), (5, 8), (2, 3, 8)]))
-def test_random_linear_layers_are_as_near_to_the_truth_as_eagers(model, shape):
-    # oneDNN's linear layers are taken only where they measure faster.
-    check_on_fresh_input(model, torch.randn(shape), tune=0.01)
+def test_random_pooling_is_as_near_to_the_truth_as_eagers():
+    def fired_on(model, layout):
+        return fired_on_fresh_input(model, torch.randn(2, 4, 9, 9).contiguous(memory_format=layout), tune=0)
+
+    fired = fired_on_many(40, fired_on, model=pooling_networks(), layout=LAYOUTS)
+    assert fired.keys() >= {"fold_batch_norm", "mkldnn_convolution", "pointwise_blocks"}, fired
 
 
-@settings(max_examples=20, **MANY)
-@given(model=transformers(), batch=st.sampled_from([1, 3]))
-def test_random_transformers_are_as_near_to_the_truth_as_eagers(model, batch):
-    check_on_fresh_input(model, torch.randn(batch, 5, 8), tune=0)
+# oneDNN's linear layers are taken only where they measure faster.
+@pytest.mark.parametrize(
+    ("tune", "expected"),
+    [(0, {"out_of_place", "merge_linears", "pointwise_blocks", "weights_once"}), (0.01, set())],
+    ids=["unmeasured", "measured"],
+)
+def test_random_linear_layers_are_as_near_to_the_truth_as_eagers(tune, expected):
+    def fired_on(model, shape):
+        return fired_on_fresh_input(model, torch.randn(shape), tune)
+
+    shapes = st.sampled_from([(8,), (1, 8), (5, 8), (2, 3, 8)])
+    fired = fired_on_many(40, fired_on, model=linear_networks(), shape=shapes)
+    assert fired.keys() >= expected, fired
 
 
-@settings(max_examples=40, **MANY)
-@given(model=pointwise_programs(), channels_last=st.booleans())
-def test_random_pointwise_functions_are_as_near_to_the_truth_as_eagers(model, channels_last):
-    layout = torch.channels_last if channels_last else torch.contiguous_format
-    check_on_fresh_input(model, torch.randn(2, 6, 7, 7).contiguous(memory_format=layout), tune=0)
+def test_random_transformers_are_as_near_to_the_truth_as_eagers():
+    def fired_on(model, batch):
+        return fired_on_fresh_input(model, torch.randn(batch, 5, 8), tune=0)
+
+    fired = fired_on_many(20, fired_on, model=transformers(), batch=st.sampled_from([1, 3]))
+    assert fired.keys() >= {"out_of_place", "pointwise_blocks"}, fired
+
+
+def test_random_pointwise_functions_are_as_near_to_the_truth_as_eagers():
+    def fired_on(model, layout):
+        return fired_on_fresh_input(model, torch.randn(2, 6, 7, 7).contiguous(memory_format=layout), tune=0)
+
+    fired = fired_on_many(40, fired_on, model=pointwise_programs(), layout=LAYOUTS)
+    assert fired["pointwise_blocks"], fired
 
 
 def test_a_chain_of_pointwise_functions_goes_over_memory_once():
