@@ -40,6 +40,15 @@ bool joins_convolutions(const Program& program, const Uses& uses, TaskId id) {
   return true;
 }
 
+// Statistics, which nobody reads in inference: of most types empty, of some one number for each channel.
+TensorRef unread_result_of_part(const Task& norm, std::size_t number, std::int64_t channels, Edit& edit,
+                                c10::Device device) {
+  const TensorRef& of_whole = std::get<TensorRef>(norm.results[number]);
+  at::DimVector sizes = of_whole.sizes;
+  if (sizes == tensor_argument(norm, kMean)->sizes) sizes = {channels};
+  return edit.new_tensor(sizes, of_whole.dtype, device);
+}
+
 Rewritten apply(Program unordered, const RewriteContext&) {
   const Program program = with_weights_first(std::move(unordered));
   const Uses uses(program);
@@ -65,9 +74,8 @@ Rewritten apply(Program unordered, const RewriteContext&) {
       }
       const TensorRef made = edit.new_tensor(part->sizes, part->dtype, device);
       std::vector<Operand> results = {made};
-      for (std::size_t r = 1; r < norm.results.size(); ++r) {  // empty in inference
-        const TensorRef& unused = std::get<TensorRef>(norm.results[r]);
-        results.emplace_back(edit.new_tensor(unused.sizes, unused.dtype, device));
+      for (std::size_t r = 1; r < norm.results.size(); ++r) {
+        results.emplace_back(unread_result_of_part(norm, r, part->sizes[1], edit, device));
       }
       edit.insert(*cat, norm.op, std::move(arguments), std::move(results));
       first += part->sizes[1];

@@ -184,6 +184,26 @@ TEST_F(MergeLinears, NotIfSomebodyWritesToTheInputOrAWeight) {
   EXPECT_TRUE(forced(writes_weight, inputs_, kMergeLinears).sites.empty());
 }
 
+TEST_F(MergeLinears, NotIfSomebodyWritesToAResult) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor y = at::linear(in[0], a_, bias_a_);
+    y.select(0, 0).zero_();
+    return {y * at::linear(in[0], b_, bias_b_)};
+  };
+  EXPECT_EQ(merged(function, inputs_), 0u);
+}
+
+TEST_F(MergeLinears, NotWithWeightsOrABiasFromTheCaller) {
+  const Tensors inputs = {inputs_[0], b_.clone(), bias_b_.clone()};
+  const Function weight = [&](const Tensors& in) -> Tensors {
+    return {at::linear(in[0], a_, bias_a_) * at::linear(in[0], in[1], bias_b_)};
+  };
+  const Function bias = [&](const Tensors& in) -> Tensors {
+    return {at::linear(in[0], a_, bias_a_) * at::linear(in[0], b_, in[2])};
+  };
+  for (const Function& function : {weight, bias}) EXPECT_EQ(merged(function, inputs), 0u);
+}
+
 TEST_F(MergeLinears, RandomProgramsGiveWhatEagerGives) {
   std::size_t fired = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {

@@ -1,3 +1,5 @@
+#include "nimble/torch/rewrites/all.h"
+#include "nimble/torch/rewrites/uses.h"
 #include "rewritten.h"
 
 namespace nimble {
@@ -43,6 +45,27 @@ TEST_F(NormThroughCat, WithNumbersThatAreMadeBehindTheConcatenation) {
   EXPECT_EQ(fired_on(function), 1u);
   const Program program = rewritten(function, image_, {"norm_through_cat"});
   EXPECT_TRUE(at::allclose(run(program, image_)[0], function(image_)[0], 1e-5, 1e-5));
+}
+
+// As norms of half precision have them on a GPU.
+TEST_F(NormThroughCat, StatisticsOfEachPartAreOfItsChannels) {
+  Program program = record(image_, [&](const Tensors& in) -> Tensors {
+    return {norm(at::cat({first(in[0]), second(in[0])}, 1))};
+  });
+  for (const std::size_t statistic : {1, 2}) {
+    auto& ref = std::get<TensorRef>(program.tasks.back().results[statistic]);
+    ref.sizes = {8};
+    ref.strides = {1};
+    program.buffers[ref.buffer.index()].bytes = 8 * sizeof(float);
+  }
+  std::vector<at::DimVector> made;
+  for (const Task& task : kNormThroughCat.apply(program, {}).program.tasks) {
+    if (!is_call_of(task, "aten::native_batch_norm")) continue;
+    for (const std::size_t statistic : {1, 2}) {
+      made.push_back(std::get<TensorRef>(task.results[statistic]).sizes);
+    }
+  }
+  EXPECT_EQ(made, (std::vector<at::DimVector>{{3}, {3}, {5}, {5}}));
 }
 
 TEST_F(NormThroughCat, NotWhereAPartCouldNotFold) {

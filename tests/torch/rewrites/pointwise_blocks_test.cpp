@@ -71,6 +71,61 @@ return %2 %0
 )");
 }
 
+TEST_F(PointwiseBlocks, NotAcrossAChangeOfWhatIsRead) {
+  const at::Tensor state = torch::randn({4, 6});
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor x = state.exp();
+    state.add_(in[0]);
+    return {x.relu()};
+  };
+  EXPECT_EQ(operators(rewritten_blocks(function, inputs_)),
+            (std::vector<std::string>{"aten::exp", "aten::add_", "aten::relu"}));
+}
+
+TEST_F(PointwiseBlocks, NotThroughAViewNorWhatTheSameTaskAlsoSeesThroughOne) {
+  expect_drawn([](const Tensors& in) -> Tensors { return {in[0].exp().t().relu()}; }, inputs_, R"(
+%0 = exp(input0)
+%1 = relu(%0)
+return %1
+)");
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor x = in[0].exp();
+        return {x + x.t()};
+      },
+      {torch::randn({4, 4})}, R"(
+%0 = exp(input0)
+%1 = add(%0, %0)
+return %1
+)");
+}
+
+TEST_F(PointwiseBlocks, NotIntoATensorThatIsGiven) {
+  expect_drawn(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor both = at::zeros({8, 6});
+        at::Tensor half = both.slice(0, 0, 4);
+        at::sigmoid_out(half, in[0].exp());
+        return {both.sum()};
+      },
+      inputs_, R"(
+%0 = zeros()
+%1 = exp(input0)
+%0 = sigmoid(%1, %0)
+%2 = sum(%0)
+return %2
+)");
+}
+
+// They would be computed again for each copy.
+TEST_F(PointwiseBlocks, NotWhatIsReadAgainAndAgain) {
+  expect_drawn([](const Tensors& in) -> Tensors { return {in[0].select(0, 0).exp() + in[1]}; }, inputs_, R"(
+%0 = exp(input0)
+%1 = add(%0, input1)
+return %1
+)");
+}
+
 TEST_F(PointwiseBlocks, NotWhereItMeasuresSlower) {
   const Function function = [](const Tensors& in) -> Tensors { return {(in[0] * in[1]).relu()}; };
   EXPECT_EQ(fired(function, inputs_, "pointwise_blocks"), 1u);  // nothing is measured

@@ -101,6 +101,36 @@ TEST_F(ReluThroughCat, NotIfSomebodyElseReadsTheConcatenation) {
             0u);
 }
 
+TEST_F(ReluThroughCat, NotIfTheConcatenationIsWrittenInBetween) {
+  EXPECT_EQ(fired_on([](const Tensors& in) -> Tensors {
+              const at::Tensor both = at::cat({in[0] + 1, in[1] + 1}, 1);
+              both.select(2, 0).zero_();
+              return {both.relu()};
+            }),
+            0u);
+}
+
+TEST_F(ReluThroughCat, NotPartsOfSeveralTypes) {
+  EXPECT_EQ(fired_on([](const Tensors& in) -> Tensors {
+              return {at::cat({in[0] + 1, (in[1] + 1).to(at::kDouble)}, 1).relu()};
+            }),
+            0u);
+}
+
+// They stay as they were for whoever else looks at them, and are read where the concatenation stood.
+TEST_F(ReluThroughCat, PartsMayBeReadAndWrittenByOthers) {
+  const Function function = [](const Tensors& in) -> Tensors {
+    const at::Tensor a = in[0] + in[1], b = in[0] * in[1], c = in[0] - 1;
+    const at::Tensor both = at::cat({a, b, c}, 1);
+    c.select(2, 0).zero_();
+    return {both.relu(), a, b.sum(), c};
+  };
+  EXPECT_EQ(fired_on(function), 1u);
+  const Program program = rewritten(function, inputs_, {"relu_through_cat"});
+  const Tensors given = run(program, inputs_), expected = function(inputs_);
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(at::equal(given[i], expected[i])) << i;
+}
+
 TEST_F(ReluThroughCat, NotAnOperatorThatLooksAtNeighbours) {
   EXPECT_EQ(fired_on([](const Tensors& in) -> Tensors {
               return {at::softmax(at::cat({in[0] + 1, in[1] + 1}, 1), 1)};

@@ -158,6 +158,54 @@ TEST_F(ScaleBatchNorm, NotIfOthersLookToo) {
               return {y.relu(), y.sum()};
             }),
             0u);
+  EXPECT_EQ(fired_on([&](const Tensors& in) -> Tensors {
+              const at::Tensor y = norm_(in[0]);
+              return {y.relu(), y};
+            }),
+            0u);
+  EXPECT_EQ(fired_on([&](const Tensors& in) -> Tensors {
+              const auto [y, mean, deviation] = at::native_batch_norm(
+                  in[0], norm_.gamma, norm_.beta, norm_.mean, norm_.variance, false, 0.1, 1e-5);
+              return {y.relu(), mean};
+            }),
+            0u);
+}
+
+TEST_F(ScaleBatchNorm, NotIfItsResultIsWrittenOrAPartOfItIs) {
+  EXPECT_EQ(fired_on([&](const Tensors& in) -> Tensors {
+              const at::Tensor y = norm_(in[0]);
+              y.select(0, 0).zero_();
+              return {y.relu()};
+            }),
+            0u);
+  EXPECT_EQ(fired_on([&](const Tensors& in) -> Tensors {
+              const at::Tensor y = norm_(in[0]);
+              y.slice(1, 0, 2).relu_();
+              return {y + 1};
+            }),
+            0u);
+}
+
+TEST_F(ScaleBatchNorm, NotBeforeAnActivationThatWritesToATensorItWasGiven) {
+  EXPECT_EQ(fired_on([&](const Tensors& in) -> Tensors {
+              const at::Tensor both = torch::zeros({2, 8, 5, 5});
+              at::Tensor half = both.slice(1, 0, 4);
+              at::silu_out(half, norm_(in[0]));
+              return {both + 1};
+            }),
+            0u);
+}
+
+// The product stands where the batch norm stood.
+TEST_F(ScaleBatchNorm, WhatItReadMayBeWrittenAfterwards) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor x = in[0] * 2, y = norm_(x);
+    x.select(0, 0).zero_();
+    return {y.relu(), x + 1};
+  };
+  const Program program = rewritten(function, image_, {"scale_batch_norm", "pointwise_blocks"});
+  EXPECT_EQ(fired_on(function), 1u);
+  expect_near(program, function, image_);
 }
 
 TEST_F(ScaleBatchNorm, NotIfAWeightIsWrittenByTheProgram) {

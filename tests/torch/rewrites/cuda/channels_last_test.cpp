@@ -2,6 +2,7 @@
 #include <torch/library.h>
 
 #include "forced.h"
+#include "nimble/core/error.h"
 #include "nimble/torch/rewrites/cuda/sites.h"
 #include "nimble/torch/rewrites/uses.h"
 
@@ -83,6 +84,66 @@ TEST_F(ChannelsLast, NotAWeightThatTheProgramWrites) {
     return {at::conv2d(in[0], weight)};
   };
   EXPECT_TRUE(forced(function, inputs_, kChannelsLast).sites.empty());
+}
+
+TEST_F(ChannelsLast, NotAWeightThatIsComputedFromTheInput) {
+  const Function function = [](const Tensors& in) -> Tensors {
+    return {at::conv2d(in[0], in[0].slice(2, 0, 3).slice(3, 0, 3).exp())};
+  };
+  EXPECT_TRUE(forced(function, inputs_, kChannelsLast).sites.empty());
+}
+
+TEST_F(ChannelsLast, NotOtherConvolutions) {
+  const at::Tensor filters = torch::randn({4, 1, 3, 3}), lines = torch::randn({4, 4, 3}),
+                   wide = weight_.to(at::kDouble);
+  const Function depthwise = [&](const Tensors& in) -> Tensors {
+    return {at::conv2d(in[0], filters, {}, {1, 1}, {1, 1}, {1, 1}, 4)};
+  };
+  const Function transposed = [&](const Tensors& in) -> Tensors {
+    return {at::conv_transpose2d(in[0], weight_)};
+  };
+  const Function over_lines = [&](const Tensors& in) -> Tensors {
+    return {at::conv1d(in[0].flatten(2), lines)};
+  };
+  const Function in_double = [&](const Tensors& in) -> Tensors {
+    return {at::conv2d(in[0].to(at::kDouble), wide)};
+  };
+  for (const Function& function : {depthwise, transposed, over_lines, in_double}) {
+    EXPECT_TRUE(forced(function, inputs_, kChannelsLast).sites.empty());
+  }
+}
+
+// The convolution reads a copy; everybody else reads the weight as it lies.
+TEST_F(ChannelsLast, AWeightThatOthersReadTooStaysAsItLies) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {convolve(in[0]), halve(weight_) + in[0].sum(), weight_.view(-1) * 2};
+  };
+  const Forced result = forced(function, inputs_, kChannelsLast);
+  EXPECT_EQ(result.sites.size(), 1u);
+  expect_same(result.program, function, inputs_);
+}
+
+TEST_F(ChannelsLast, PartsOfAnImageMayBeWritten) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor y = convolve(in[0]);
+    y.slice(1, 0, 2).mul_(2);
+    y.select(2, 1).zero_();
+    y.slice(0, 0, 1).slice(3, 2, 4).add_(in[0].slice(0, 1, 2).slice(3, 1, 3));
+    return {convolve(y).relu(), y.flatten(1).sin()};
+  };
+  const Forced result = forced(function, inputs_, kChannelsLast);
+  EXPECT_EQ(result.sites.size(), 2u);
+  expect_same(result.program, function, inputs_);
+}
+
+// As rows of one another, say; then all stays as it was recorded.
+TEST_F(ChannelsLast, CannotBeWhereAPartIsWrittenThatIsNoSliceThen) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor y = convolve(in[0]);
+    y.view(-1).slice(0, 3, 60).zero_();
+    return {y + 1};
+  };
+  EXPECT_THROW(forced(function, inputs_, kChannelsLast), Error);
 }
 
 TEST_F(ChannelsLast, NotInTraining) {

@@ -68,14 +68,15 @@ TEST_F(LinearActivation, NotWithFactorsOrAnotherBias) {
   }
 }
 
-TEST_F(LinearActivation, NotIfAWeightIsWrittenBeforeTheActivation) {
-  const at::Tensor weight = weight_.clone();
-  const Function function = [&](const Tensors& in) -> Tensors {
-    const at::Tensor y = at::linear(in[0], weight, bias_);
-    weight.mul_(0.5);
-    return {y.relu()};
-  };
-  EXPECT_TRUE(forced(function, inputs_, kLinearActivation).sites.empty());
+TEST_F(LinearActivation, NotIfAWeightOrTheBiasIsWrittenBeforeTheActivation) {
+  for (const at::Tensor& written : {weight_, bias_}) {
+    const Function function = [&](const Tensors& in) -> Tensors {
+      const at::Tensor y = at::linear(in[0], weight_, bias_);
+      written.mul_(0.5);
+      return {y.relu()};
+    };
+    EXPECT_TRUE(forced(function, inputs_, kLinearActivation).sites.empty());
+  }
 }
 
 TEST_F(LinearActivation, NotIfItsInputIsWrittenBeforeTheActivation) {
@@ -85,7 +86,48 @@ TEST_F(LinearActivation, NotIfItsInputIsWrittenBeforeTheActivation) {
     x.select(0, 0).zero_();
     return {y.relu(), x};
   };
-  expect_same(forced(function, inputs_, kLinearActivation).program, function, inputs_);
+  const Forced result = forced(function, inputs_, kLinearActivation);
+  EXPECT_TRUE(result.sites.empty());
+  expect_same(result.program, function, inputs_);
+}
+
+TEST_F(LinearActivation, NotIfTheProductIsWrittenOrSeenThroughAView) {
+  const Function written = [&](const Tensors& in) -> Tensors {
+    const at::Tensor y = at::linear(in[0], weight_, bias_);
+    y.select(0, 0).zero_();
+    return {y.relu()};
+  };
+  const Function part = [&](const Tensors& in) -> Tensors {
+    return {at::linear(in[0], weight_, bias_).slice(0, 0, 2).relu()};
+  };
+  const Function turned = [&](const Tensors& in) -> Tensors {
+    return {at::linear(in[0], weight_, bias_).t().relu()};
+  };
+  const Function in_place_on_a_part = [&](const Tensors& in) -> Tensors {
+    const at::Tensor y = at::linear(in[0], weight_, bias_);
+    y.slice(0, 0, 2).relu_();
+    return {y + 1};
+  };
+  for (const Function& function : {written, part, turned, in_place_on_a_part}) {
+    EXPECT_TRUE(forced(function, inputs_, kLinearActivation).sites.empty());
+  }
+}
+
+TEST_F(LinearActivation, NotIntoOrOutOfATensorThatIsGiven) {
+  const Function activation = [&](const Tensors& in) -> Tensors {
+    const at::Tensor both = torch::zeros({8, 5});
+    at::Tensor half = both.slice(0, 0, 4);
+    at::relu_out(half, at::linear(in[0], weight_, bias_));
+    return {both + 1};
+  };
+  const Function product = [&](const Tensors& in) -> Tensors {
+    at::Tensor made = torch::empty({4, 5});
+    at::addmm_out(made, bias_, in[0], weight_.t());
+    return {made.relu()};
+  };
+  for (const Function& function : {activation, product}) {
+    EXPECT_TRUE(forced(function, inputs_, kLinearActivation).sites.empty());
+  }
 }
 
 TEST_F(LinearActivation, RandomProgramsGiveWhatEagerGives) {

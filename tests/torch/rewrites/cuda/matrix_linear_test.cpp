@@ -116,6 +116,62 @@ TEST_F(MatrixLinear, NotIfAWeightIsWritten) {
   EXPECT_TRUE(forced(function, inputs_, kMatrixLinear).sites.empty());
 }
 
+TEST_F(MatrixLinear, NotIfItsInputOrItsResultIsWritten) {
+  const Function input = [&](const Tensors& in) -> Tensors {
+    const at::Tensor x = in[0] * 2, y = at::linear(x, weight_, bias_);
+    x.select(0, 0).zero_();
+    return {y.relu(), x + 1};
+  };
+  const Function result = [&](const Tensors& in) -> Tensors {
+    const at::Tensor y = at::linear(in[0], weight_, bias_);
+    y.select(0, 0).zero_();
+    return {y.relu()};
+  };
+  const Function given = [&](const Tensors& in) -> Tensors {
+    const at::Tensor both = torch::zeros({8, 5});
+    at::Tensor half = both.slice(0, 0, 4);
+    at::mm_out(half, in[0], weight_.t());
+    return {both + 1};
+  };
+  for (const Function& function : {input, result, given}) {
+    const Forced forced_result = forced(function, inputs_, kMatrixLinear);
+    EXPECT_TRUE(forced_result.sites.empty());
+    expect_same(forced_result.program, function, inputs_);
+  }
+}
+
+TEST_F(MatrixLinear, NotWithRowsThatAreOneRowAgainAndAgain) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {at::linear(in[0].slice(0, 0, 1).expand({4, 6}), weight_, bias_)};
+  };
+  EXPECT_TRUE(forced(function, inputs_, kMatrixLinear).sites.empty());
+}
+
+TEST_F(MatrixLinear, AnActivationStaysApartWhereItLooksAtAPartOrWritesElsewhereOrIsWritten) {
+  const Function part = [&](const Tensors& in) -> Tensors {
+    return {at::linear(in[0], weight_, bias_).slice(0, 0, 2).relu()};
+  };
+  const Function elsewhere = [&](const Tensors& in) -> Tensors {
+    const at::Tensor both = torch::zeros({8, 5});
+    at::Tensor half = both.slice(0, 0, 4);
+    at::silu_out(half, at::linear(in[0], weight_, bias_));
+    return {both + 1};
+  };
+  const Function written = [&](const Tensors& in) -> Tensors {
+    const at::Tensor y = at::linear(in[0], weight_, bias_).relu();
+    y.select(0, 0).zero_();
+    return {y + 1};
+  };
+  for (const Function& function : {part, elsewhere, written}) {
+    const Forced result = forced(function, inputs_, kMatrixLinear);
+    const auto names = operators(result.program);
+    EXPECT_EQ(std::ranges::count(names, "nimble::matrix_convolution"), 1) << drawn(result.program);
+    EXPECT_EQ(std::ranges::count(names, "aten::relu") + std::ranges::count(names, "aten::silu"), 1)
+        << drawn(result.program);
+    expect_same(result.program, function, inputs_);
+  }
+}
+
 TEST_F(MatrixLinear, NotInFloat32WhereTensorCoresAreForbidden) {
   const Function function = [&](const Tensors& in) -> Tensors { return {at::linear(in[0], weight_, bias_)}; };
   at::globalContext().setAllowTF32CuDNN(false);

@@ -65,6 +65,41 @@ TEST_F(OpenAttention, NotWithoutALastBiasNorWhereTensorCoresAreForbidden) {
   at::globalContext().setAllowTF32CuDNN(true);
 }
 
+TEST_F(OpenAttention, NotIfItsInputIsWritten) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor x = in[0] * 2, y = attention(x, x);
+    x.select(0, 0).zero_();
+    return {y, x + 1};
+  };
+  EXPECT_TRUE(forced(function, inputs_, kOpenAttention).sites.empty());
+}
+
+// All that it consists of runs where it stood, so what is written before or behind makes no difference.
+TEST_F(OpenAttention, WeightsAndItsResultMayBeWrittenByTheProgram) {
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor weight = weight_ * 0.5, last_bias = last_bias_ * 0.5;
+    weight.select(0, 0).mul_(3);
+    const at::Tensor y = std::get<0>(at::_native_multi_head_attention(
+        in[0], in[0], in[0], kWidth, kHeads, weight, bias_, last_weight_, last_bias, {}, false));
+    weight.zero_();
+    last_bias.zero_();
+    y.select(1, 0).mul_(2);
+    return {y + weight.sum() + last_bias.sum()};
+  };
+  const Forced result = forced(function, inputs_, kOpenAttention);
+  EXPECT_EQ(result.sites.size(), 1u);
+  expect_same(result.program, function, inputs_);
+}
+
+TEST_F(OpenAttention, NotWithWeightsThatLieTheOtherWay) {
+  const at::Tensor turned = weight_.t().contiguous().t();
+  const Function function = [&](const Tensors& in) -> Tensors {
+    return {std::get<0>(at::_native_multi_head_attention(in[0], in[0], in[0], kWidth, kHeads, turned, bias_,
+                                                         last_weight_, last_bias_, {}, false))};
+  };
+  EXPECT_TRUE(forced(function, inputs_, kOpenAttention).sites.empty());
+}
+
 TEST_F(OpenAttention, NotInHalfPrecision) {
   const auto half = [](const at::Tensor& tensor) { return tensor.to(at::kBFloat16); };
   const at::Tensor weight = half(weight_), bias = half(bias_), last_weight = half(last_weight_),

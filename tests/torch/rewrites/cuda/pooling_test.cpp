@@ -216,6 +216,34 @@ TEST_F(PoolingRewrite, NotAnActivationThatWritesToATensorItWasGiven) {
       {"aten::clone", "nimble::avg_pool2d", "aten::silu", "aten::add"});
 }
 
+TEST_F(PoolingRewrite, NotAnActivationBehindAPoolingThatIsWrittenInBetween) {
+  expect_operators(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor pooled = at::avg_pool2d(in[0], 3);
+        pooled.select(0, 0).zero_();
+        return {pooled.relu()};
+      },
+      {"nimble::avg_pool2d", "aten::zero_", "aten::relu"});
+}
+
+TEST_F(PoolingRewrite, NotAnActivationOfAPartOfWhatIsPooled) {
+  expect_operators(
+      [](const Tensors& in) -> Tensors { return {at::avg_pool2d(in[0], 3).slice(1, 0, 4).relu() + 1}; },
+      {"nimble::avg_pool2d", "aten::relu", "aten::add"});
+  expect_operators(
+      [](const Tensors& in) -> Tensors { return {at::max_pool2d(in[0].relu().slice(1, 0, 4), 3) + 1}; },
+      {"aten::relu", "nimble::max_pool2d", "aten::add"});
+}
+
+TEST_F(PoolingRewrite, NotAnActivationThatIsReturned) {
+  expect_operators(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor positive = in[0].relu();
+        return {at::max_pool2d(positive, 3), positive};
+      },
+      {"aten::relu", "nimble::max_pool2d"});
+}
+
 TEST_F(PoolingRewrite, NotWhereItWasMeasuredToBeSlower) {
   const Function function = [](const Tensors& in) -> Tensors {
     return {at::max_pool2d(in[0].relu(), 3), at::silu(at::avg_pool2d(in[0], 3))};
