@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -93,10 +94,16 @@ bool only_computes(const c10::OperatorHandle& op) {
   return !is_somebodys_own(op) && name_of(op).find("assert") == std::string::npos;
 }
 
+bool writes_to_what_it_is_given(const c10::OperatorHandle& op) {
+  return std::ranges::any_of(op.schema().arguments(), &c10::Argument::is_out);
+}
+
 bool may_need_its_layout(const c10::OperatorHandle& op) {
   // On a GPU it refuses anything but contiguous images; torch.group_norm makes them so.
   static const Names names = {"aten::native_group_norm", "aten::native_group_norm_backward"};
-  return names.contains(name_of(op)) || is_somebodys_own(op);
+  // Takes it for granted that its result lies as its input does.
+  const bool is_careless = name_of(op) == "aten::native_batch_norm" && writes_to_what_it_is_given(op);
+  return names.contains(name_of(op)) || is_careless || is_somebodys_own(op);
 }
 
 c10::OperatorHandle find_operator(const char* name, const char* overload) {

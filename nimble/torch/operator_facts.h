@@ -40,6 +40,9 @@ bool writes_argument_unannounced(const c10::OperatorHandle& op, std::size_t argu
 bool is_written(const c10::OperatorHandle& op, std::size_t argument);
 bool is_written(const c10::OperatorHandle& op, std::size_t argument, c10::ArrayRef<c10::IValue> arguments);
 
+// The operator takes the tensor for its result (`out=`).
+bool writes_to_what_it_is_given(const c10::OperatorHandle& op);
+
 // The operator may know no other layout of its tensors than the one that it is called with: its caller sees
 // to that, or, of somebody's own operators, nobody can tell.
 bool may_need_its_layout(const c10::OperatorHandle& op);

@@ -109,7 +109,10 @@ bool Uses::has_weights(BufferId id) const {
   }
 }
 
-bool is_call_of(const Task& task, std::string_view name) { return task.op.operator_name().name == name; }
+bool is_call_of(const Task& task, std::string_view name) {
+  return task.op.operator_name().name == name &&
+         !(name.starts_with("aten::") && writes_to_what_it_is_given(task.op));
+}
 
 const TensorRef* tensor_argument(const Task& task, std::size_t n) {
   return std::get_if<TensorRef>(&task.arguments[n]);

@@ -50,7 +50,8 @@ class Uses {
   mutable std::vector<std::optional<bool>> are_weights_;  // by buffer, where it was asked for
 };
 
-// A task of this operator, whatever the overload.
+// A task of this operator, whatever the overload; of PyTorch's none that writes to an `out` which it is
+// given: it has more arguments, and its result lies where somebody wanted it.
 bool is_call_of(const Task& task, std::string_view name);
 
 // The n-th argument as a tensor, or none where it is absent; as a value.

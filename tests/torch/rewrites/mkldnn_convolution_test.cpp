@@ -213,6 +213,31 @@ TEST_F(MkldnnConvolution, NotWithAWeightThatTheProgramComputesOrChanges) {
             0u);
 }
 
+TEST_F(MkldnnConvolution, NotOneThatWritesToATensorItWasGiven) {
+  const std::vector<std::int64_t> one = {1, 1}, none = {0, 0};
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor both = torch::zeros({2, 16, 9, 9});
+    at::Tensor half = both.slice(1, 0, 8);
+    at::convolution_out(half, in[0], weight_, bias_, one, one, one, false, none, 1);
+    return {convolution(in[0]) + both.slice(1, 4, 12)};
+  };
+  EXPECT_EQ(packed(function, image_), 1u);
+  expect_near(rewritten(function, image_, {"mkldnn_convolution"}), function);
+}
+
+// PyTorch's own takes it for granted that its result lies as its input does.
+TEST_F(MkldnnConvolution, ANormThatWritesToATensorItWasGivenReadsWhatItWasRecordedWith) {
+  const at::Tensor one = torch::ones({8}), zero = torch::zeros({8});
+  const Function function = [&](const Tensors& in) -> Tensors {
+    at::Tensor normed = torch::empty({2, 8, 9, 9}), mean = torch::empty({0}), deviation = torch::empty({0});
+    at::native_batch_norm_out(normed, mean, deviation, convolution(in[0]), bias_, zero, zero, one, false, 0.1,
+                              1e-5);
+    return {normed.relu() + 1};
+  };
+  EXPECT_EQ(packed(function, image_), 1u);
+  expect_near(rewritten(function, image_, {"mkldnn_convolution"}), function);
+}
+
 TEST_F(MkldnnConvolution, NotInFloat64) {
   const at::Tensor weight = weight_.to(at::kDouble);
   EXPECT_EQ(packed([&](const Tensors& in) -> Tensors { return {at::conv2d(in[0], weight)}; },

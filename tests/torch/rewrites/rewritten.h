@@ -80,7 +80,7 @@ inline std::string drawn(const Program& program) {
 
 class RewriteTest : public ::testing::Test {
  protected:
-  void SetUp() override { torch::manual_seed(0); }
+  RewriteTest() { torch::manual_seed(0); }  // before the tensors of fixtures are drawn
   torch::NoGradGuard no_grad_;
 };
 

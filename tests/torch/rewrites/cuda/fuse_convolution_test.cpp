@@ -296,6 +296,19 @@ TEST_F(FuseConvolution, NotAnActivationThatWritesToATensorItWasGiven) {
   expect_same(result.program, function, image_);
 }
 
+TEST_F(FuseConvolution, NotOneThatWritesToATensorItWasGiven) {
+  const std::vector<std::int64_t> one = {1, 1}, none = {0, 0};
+  const Function function = [&](const Tensors& in) -> Tensors {
+    const at::Tensor both = torch::zeros({1, 16, 9, 9});
+    at::Tensor half = both.slice(1, 0, 8);
+    at::convolution_out(half, in[0], w3_, bias_, one, one, one, false, none, 1);
+    return {both + 1};
+  };
+  const Forced result = fused(function, image_);
+  EXPECT_TRUE(result.sites.empty());
+  expect_same(result.program, function, image_);
+}
+
 TEST_F(FuseConvolution, NotInDoublePrecision) {
   const at::Tensor weight = w3_.to(at::kDouble);
   const Function function = [&](const Tensors& in) -> Tensors { return {at::conv2d(in[0], weight).relu()}; };

@@ -205,6 +205,25 @@ TEST_F(PoolingRewrite, NotAnActivationWhoseArgumentChangesBeforeTheMaximum) {
       {"aten::mul", "aten::relu", "aten::zero_", "nimble::max_pool2d", "aten::add"});
 }
 
+TEST_F(PoolingRewrite, NotOneThatWritesToATensorItWasGiven) {
+  const auto into_half = [](const std::function<void(at::Tensor & half)>& pool) -> Tensors {
+    const at::Tensor both = torch::zeros({2, 16, 3, 3});
+    at::Tensor half = both.slice(1, 0, 8);
+    pool(half);
+    return {both + 1};
+  };
+  expect_operators(
+      [&](const Tensors& in) {
+        return into_half([&](at::Tensor& half) { at::avg_pool2d_out(half, in[0], 3); });
+      },
+      {"aten::zeros", "aten::avg_pool2d", "aten::add"});
+  expect_operators(
+      [&](const Tensors& in) {
+        return into_half([&](at::Tensor& half) { at::_adaptive_avg_pool2d_out(half, in[0], {3, 3}); });
+      },
+      {"aten::zeros", "aten::_adaptive_avg_pool2d", "aten::add"});
+}
+
 TEST_F(PoolingRewrite, NotAnActivationThatWritesToATensorItWasGiven) {
   expect_operators(
       [](const Tensors& in) -> Tensors {
