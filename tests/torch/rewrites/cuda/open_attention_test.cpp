@@ -1,4 +1,5 @@
 #include "forced.h"
+#include "random_values.h"
 
 namespace nimble {
 namespace {
@@ -109,6 +110,49 @@ TEST_F(OpenAttention, NotInHalfPrecision) {
                                                          last_weight, last_bias, {}, false))};
   };
   EXPECT_TRUE(forced(function, {half(inputs_[0])}, kOpenAttention).sites.empty());
+}
+
+// To themselves and to others, between sums and norms, with writes in between.
+TEST_F(OpenAttention, RandomProgramsGiveWhatEagerGives) {
+  using Values = RandomValues;
+  const at::Tensor mask = torch::zeros({2, 5}).to(at::kBool);
+  const auto to_itself = [&](const at::Tensor& x, std::int64_t heads) {
+    return std::get<0>(at::_native_multi_head_attention(x, x, x, kWidth, heads, weight_, bias_, last_weight_,
+                                                        last_bias_, {}, false));
+  };
+  const std::vector<Values::Operation> operations = {
+      [&](Values& v) { return to_itself(v.last(), std::int64_t{1} << v.number_below(4)); },
+      [&](Values& v) { return to_itself(at::layer_norm(v.pick(), {kWidth}), kHeads) + v.last(); },
+      [&](Values& v) { return attention(v.pick(), v.pick()); },
+      [&](Values& v) {
+        const at::Tensor& x = v.last();
+        return std::get<0>(at::_native_multi_head_attention(x, x, x, kWidth, kHeads, weight_, bias_,
+                                                            last_weight_, last_bias_, mask, false, true,
+                                                            /*mask_type=*/1));
+      },
+      [](Values& v) { return (v.pick() + v.last()).tanh(); },
+      [&](Values& v) {
+        const at::Tensor x = v.pick_own(), y = to_itself(x, kHeads);
+        x.select(1, 0).mul_(0.5);
+        return y;
+      },
+      [](Values& v) {
+        return v.pick().transpose(0, 1).contiguous().view({2, 5, kWidth});
+      },
+  };
+  std::size_t fired = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const Function function = [&](const Tensors& in) -> Tensors {
+      Values values({in[0], in[0] * 2}, /*made=*/1, seed);
+      values.grow(6, operations);
+      return {values.last() * 1, values.pick() + 1};
+    };
+    SCOPED_TRACE(seed);
+    const Forced result = forced(function, inputs_, kOpenAttention);
+    fired += result.sites.size();
+    expect_same(result.program, function, inputs_);
+  }
+  EXPECT_GT(fired, 60u);
 }
 
 TEST_F(OpenAttention, NotWhereSentencesLieWordByWord) {
