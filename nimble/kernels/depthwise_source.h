@@ -22,7 +22,7 @@ struct Depthwise {
   std::int64_t candidate = 0;  // which way to divide the work
 };
 
-// Of how many ways to divide the work there are a choice by time.
+// How many ways there are to divide the work; which is fastest has to be measured.
 constexpr std::int64_t kDepthwiseCandidates = 2;
 
 // Arguments: x, weight, bias (any address where there is none), y.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nimble/torch/constant_folding.h"
+#include "nimble/torch/host_data.h"
 #include "nimble/torch/random_states.h"
 #include "nimble/torch/recorded_call.h"
 #include "nimble/torch/unfilled_memory.h"
@@ -72,7 +73,12 @@ Program ProgramBuilder::finish(std::span<const at::Tensor> outputs, std::span<co
       return {};
     }
   }
-  return fold_constants(std::move(program_), held_);
+  Program folded = fold_constants(std::move(program_), held_);
+  if (auto refusal = writes_host_data(folded)) {
+    refuse(*std::move(refusal));
+    return {};
+  }
+  return folded;
 }
 
 }  // namespace nimble

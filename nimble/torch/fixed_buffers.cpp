@@ -1,11 +1,9 @@
 #include "nimble/torch/fixed_buffers.h"
 
-#include "nimble/torch/operator_facts.h"
-
 namespace nimble {
 
 bool is_fixed(const Task& task, const std::vector<bool>& fixed) {
-  if (task.draw || task.writes.empty() || !only_computes(task.op)) return false;
+  if (task.draw || task.writes.empty()) return false;
   for (const auto& ref : task.reads)
     if (!fixed[ref.buffer.index()]) return false;
   for (const auto& ref : task.writes)

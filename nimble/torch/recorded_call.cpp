@@ -185,11 +185,6 @@ void ProgramBuilder::after(Call call, AllocationsOfCall& allocations, c10::Array
       if (call.constant) return;
       constant_[ref.buffer.index()] = false;
       held_[ref.buffer.index()].reset();
-      if (program_.buffer(ref.buffer).kind == BufferKind::kConstant && !refusal) {
-        refusal = Refusal{
-            op.operator_name().name, "it writes into a tensor that was made from host data (torch.tensor)",
-            "Make the tensor with torch.zeros, torch.full or clone() before writing into it", call.where};
-      }
     });
   }
   if (refusal) {

@@ -232,6 +232,20 @@ TEST(PoolingTest, MaximaAreAtensBits) {
   }
 }
 
+TEST(PoolingTest, TheMaximumOfNegativeZerosIsOne) {
+  const at::Tensor x = images({1, 10, 13, 12}, kChannelsLast, at::kFloat).fill_(-0.0f);
+  const at::Tensor expected = max_pool2d(x, {11, 11}, {5, 5}, {5, 5}, {1, 1}, false, "none");
+  const at::Tensor y = empty_pooled(x, expected);
+  testing::run_on_host(pooling_source({.kind = Pooling::Kind::kMaximum,
+                                       .x = ImageLayout(x),
+                                       .y = ImageLayout(y),
+                                       .window = Window({11}, {5}, {5}, {1}),
+                                       .dtype = at::kFloat,
+                                       .after = "none"}),
+                       {x, y});
+  EXPECT_TRUE(y.signbit().all().item<bool>());
+}
+
 TEST(PoolingTest, MaximaOverDilatedWindows) {
   const at::Tensor x = images({1, 8, 15, 15}, kChannelsLast);
   const at::Tensor expected = max_pool2d(x, {3, 3}, {2, 2}, {1, 1}, {2, 2}, false, "none");

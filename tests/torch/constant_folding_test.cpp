@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "recorded.h"
+#include "rewrites/somebodys_own.h"
 
 namespace nimble {
 namespace {
@@ -64,6 +65,35 @@ TEST(ConstantFolding, AConstantRewrittenBetweenTwoReadersStays) {
   });
   EXPECT_EQ(operators(program),
             (std::vector<std::string>{"aten::ones", "aten::mul", "aten::fill_", "aten::mul"}));
+}
+
+// Host data would have to be made anew by each replay.
+TEST(ConstantFolding, HostDataIsNotRewrittenBetweenTwoReaders) {
+  const auto message = [](bool looks_before) -> std::string {
+    const at::Tensor host_data = torch::tensor({1.0f, 2.0f});
+    try {
+      record({torch::randn({2})}, [&](const Tensors& in) -> Tensors {
+        const at::Tensor scale = at::lift_fresh(host_data);  // as torch.tensor does in Python
+        const at::Tensor before = looks_before ? in[0] * scale : in[0];
+        scale.add_(1);
+        return {before + in[0] * scale};
+      });
+    } catch (const RecordError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string refused = message(true);
+  EXPECT_NE(refused.find("it writes into a tensor that was made from host data"), std::string::npos)
+      << refused;
+  EXPECT_EQ(message(false), "");
+}
+
+TEST(ConstantFolding, SomebodysOwnOperatorsMakeConstantsOfConstants) {
+  const Program program = record({torch::randn({4})}, [](const Tensors& in) -> Tensors {
+    return {in[0] * by_somebodys_own(torch::ones({4}))};
+  });
+  EXPECT_EQ(operators(program), (std::vector<std::string>{"aten::mul"}));
 }
 
 }  // namespace

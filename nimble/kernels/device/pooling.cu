@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(threads) nimble_kernel(const T* x, 
         loaded[n] = {};
         if (inside[n]) loaded[n] = load_packed<lanes>(from + in_row * x_row + in_column * x_column);
       }
-      const float zero = __syncthreads_or(0) ? 1.0f : 0.0f;
+      const float zero = __syncthreads_or(0) ? 1.0f : -0.0f;  // which no number notices, not even -0
 #pragma unroll
       for (int lane = 0; lane < lanes; ++lane) result[lane] += zero;
 #pragma unroll

@@ -9,13 +9,22 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "nimble/torch/derivation.h"
 #include "nimble/torch/fixed_buffers.h"
+#include "nimble/torch/operator_facts.h"
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/uses.h"
 
 namespace nimble {
 namespace {
+
+bool is_computed(const Program& program, const Uses& uses, BufferId buffer) {
+  const auto writers = uses.writers(buffer);
+  return !writers.empty() &&
+         std::ranges::all_of(writers, [&](TaskId id) { return only_computes(program.task(id).op); });
+}
 
 // Weights, and what could at best be computed from nothing else.
 std::vector<bool> candidates(const Program& program, const Uses& uses) {
@@ -34,7 +43,7 @@ std::vector<bool> candidates(const Program& program, const Uses& uses) {
         fixed[b] = !written && counts_versions(buffer.outside);
         break;
       case BufferKind::kInternal:
-        fixed[b] = written && !buffer.returned;
+        fixed[b] = is_computed(program, uses, BufferId{b}) && !buffer.returned;
         break;
       default:
         break;
