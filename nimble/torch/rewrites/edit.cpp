@@ -69,6 +69,10 @@ Program Edit::finish() && {
   return edited;
 }
 
+Operand optional_ref(const std::optional<TensorRef>& ref) {
+  return ref ? Operand(*ref) : Operand(c10::IValue());
+}
+
 void find_allocations(Task& task, std::span<const Buffer> buffers) {
   task.allocations.clear();
   for (const TensorRef& ref : task.writes) {

@@ -2,6 +2,7 @@
 
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -45,6 +46,9 @@ class Edit {
   std::map<TaskId, Task> replaced_;
   std::map<TaskId, std::vector<Task>> inserted_;  // by the task that they go before
 };
+
+// An operand that may be absent.
+Operand optional_ref(const std::optional<TensorRef>& ref);
 
 // What a task allocates if that is its results and nothing else; what it really does, recording anew tells.
 void find_allocations(Task& task, std::span<const Buffer> buffers);

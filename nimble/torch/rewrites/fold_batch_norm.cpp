@@ -76,11 +76,6 @@ std::tuple<at::Tensor, at::Tensor> fold_batch_norm_before(const at::Tensor& weig
 
 using namespace convolution;
 
-bool is_linear(const Task& task, const Uses& uses) {
-  const auto layer = linear_layer(task);
-  return layer && uses.is_weight(layer->weight) && (!layer->bias || uses.is_weight(*layer->bias));
-}
-
 bool is_convolution(const Task& task, const Uses& uses) {
   if (!is_call_of(task, "aten::convolution")) return false;
   const TensorRef* weight = tensor_argument(task, kWeight);
@@ -125,9 +120,8 @@ class Fold {
       const bool transposed = value_argument(layer, kTransposed).toBool();
       const auto parameters = folded(of_convolution(layer), transposed ? 1 : 0, groups_of(layer));
       replace_convolution(*maker, layer.arguments[kInput], parameters, result);
-    } else if (is_linear(layer, uses_)) {
-      const LinearLayer linear = *linear_layer(layer);
-      replace_linear(*maker, linear.input, folded(of_linear(linear), 1, 1), result);
+    } else if (const auto linear = linear_of_weights(layer, uses_)) {
+      replace_linear(*maker, linear->input, folded(of_linear(*linear), 1, 1), result);
     } else {
       return false;
     }
@@ -150,13 +144,13 @@ class Fold {
       const Parameters parameters = of_convolution(layer);
       const std::int64_t outputs = parameters.weight.sizes[0];
       replace_convolution(*reader, input, folded(parameters, outputs, groups_of(layer)), first_result(layer));
-    } else if (is_linear(layer, uses_) && linear_layer(layer)->input == first_result(norm)) {
-      const LinearLayer linear = *linear_layer(layer);
-      Parameters by_output = of_linear(linear);  // where a convolution has its outputs
+    } else if (const auto linear = linear_of_weights(layer, uses_);
+               linear && linear->input == first_result(norm)) {
+      Parameters by_output = of_linear(*linear);  // where a convolution has its outputs
       by_output.weight = transposed(by_output.weight);
-      Parameters parameters = folded(by_output, linear.columns(), 1);
+      Parameters parameters = folded(by_output, linear->columns(), 1);
       parameters.weight = transposed(parameters.weight);
-      replace_linear(*reader, input, parameters, linear.result);
+      replace_linear(*reader, input, parameters, linear->result);
     } else {
       return;
     }
@@ -176,9 +170,7 @@ class Fold {
   static std::int64_t groups_of(const Task& convolution) {
     return value_argument(convolution, kGroups).toInt();
   }
-  static Parameters of_linear(const LinearLayer& layer) {
-    return {layer.weight, layer.bias ? Operand(*layer.bias) : Operand(c10::IValue())};
-  }
+  static Parameters of_linear(const LinearLayer& layer) { return {layer.weight, optional_ref(layer.bias)}; }
 
   // Inserts the task that folds the norm into the parameters of `layer`.
   Parameters fold(const c10::OperatorHandle& op, TaskId layer, const Task& norm, const Parameters& old,

@@ -1,6 +1,5 @@
 #include "nimble/torch/rewrites/linear_layer.h"
 
-#include "nimble/torch/rewrites/uses.h"
 #include "nimble/torch/tf32.h"
 
 namespace nimble {
@@ -21,6 +20,13 @@ std::optional<LinearLayer> linear_layer(const Task& task) {
   const bool is_scaled = value_argument(task, addmm::kBeta).toScalar().toDouble() != 1 ||
                          value_argument(task, addmm::kAlpha).toScalar().toDouble() != 1;
   return is_row && !is_scaled ? std::optional(std::move(layer)) : std::nullopt;
+}
+
+std::optional<LinearLayer> linear_of_weights(const Task& task, const Uses& uses) {
+  auto layer = linear_layer(task);
+  const bool of_weights =
+      layer && uses.is_weight(layer->weight) && (!layer->bias || uses.is_weight(*layer->bias));
+  return of_weights ? std::move(layer) : std::nullopt;
 }
 
 bool may_round_to_tf32(const LinearLayer& layer) {

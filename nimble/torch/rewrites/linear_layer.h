@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "nimble/torch/program.h"
+#include "nimble/torch/rewrites/uses.h"
 
 namespace nimble {
 
@@ -15,6 +15,9 @@ struct LinearLayer {
   std::int64_t columns() const { return weight.sizes[1]; }
 };
 std::optional<LinearLayer> linear_layer(const Task& task);
+
+// One whose weight and bias never change while the program runs.
+std::optional<LinearLayer> linear_of_weights(const Task& task, const Uses& uses);
 
 // On a GPU PyTorch may round what such a layer multiplies to TF32.
 bool may_round_to_tf32(const LinearLayer& layer);

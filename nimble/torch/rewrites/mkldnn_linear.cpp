@@ -37,10 +37,9 @@ at::Tensor mkldnn_linear(const at::Tensor& input, const at::Tensor& weight,
 }
 
 std::optional<LinearLayer> linear_of_floats(const Task& task, const Uses& uses) {
-  auto layer = linear_layer(task);
-  const bool fits = layer && layer->input.dtype == at::kFloat && layer->input.numel() > 0 &&
-                    layer->weight.numel() > 0 && uses.is_weight(layer->weight) &&
-                    (!layer->bias || uses.is_weight(*layer->bias));
+  auto layer = linear_of_weights(task, uses);
+  const bool fits =
+      layer && layer->input.dtype == at::kFloat && layer->input.numel() > 0 && layer->weight.numel() > 0;
   return fits ? std::move(layer) : std::nullopt;
 }
 
@@ -70,7 +69,7 @@ Rewritten apply(Program program, const RewriteContext& context) {
     const auto arguments = [&]() -> std::vector<Operand> {
       return {layer->input,
               layer->weight,
-              layer->bias ? Operand(*layer->bias) : Operand(c10::IValue()),
+              optional_ref(layer->bias),
               Packed::make(),
               c10::IValue(activation.name),
               c10::IValue(activation.numbers),

@@ -201,28 +201,16 @@ class ByAddress {
     for (const TensorRef& result : *results) places.refs.emplace_back(moved(result, slices));
     const TensorRef& place = *places.refs.front();
     if (const auto op = out_form(task, program_.buffer(place.buffer).device)) {
-      return proposals(writing(writer, *op, task.arguments, places));
+      return proposals(task_writing_to(places, writer, *op, task.arguments, edit_));
     }
     std::vector<Task> ways;
     const auto call = converts_ ? convolution_call(task, uses_) : std::nullopt;
     if (!call || !suits_matrix_kernel(call->convolution)) return ways;
     static const auto op = find_operator("nimble::matrix_convolution", "out");
     for (MatrixWay& way : matrix_ways(*call, precise_)) {
-      ways.push_back(writing(writer, op, std::move(way.arguments), places));
+      ways.push_back(task_writing_to(places, writer, op, std::move(way.arguments), edit_));
     }
     return ways;
-  }
-
-  // An operator that takes a list of places returns nothing.
-  Task writing(TaskId writer, const c10::OperatorHandle& op, std::vector<Operand> arguments,
-               const TensorRefList& places) const {
-    if (op.schema().returns().empty()) {
-      arguments.emplace_back(places);
-      return edit_.make_task(writer, op, std::move(arguments), {});
-    }
-    const TensorRef& place = *places.refs.front();
-    arguments.emplace_back(place);
-    return edit_.make_task(writer, op, std::move(arguments), {place});
   }
 
   // What cuDNN thinks best for a result of its own need not be best for a slice. How our own kernels divide

@@ -238,7 +238,7 @@ class Fuse {
     for (const std::size_t n : {kInput, kGamma, kBeta, kMean, kVariance, kMomentum, kEps}) {
       arguments.push_back(norm.arguments[n]);
     }
-    arguments.push_back(site.added ? Operand(*site.added) : Operand(c10::IValue()));
+    arguments.push_back(optional_ref(site.added));
     arguments.emplace_back(c10::IValue(site.activation));
     const TensorRef& x = *tensor_argument(norm, kInput);
     Members members(site.behind.begin(), site.behind.end());

@@ -1,6 +1,7 @@
 #include "nimble/torch/rewrites/cuda/matrix_kernel.h"
 
 #include "nimble/torch/operator_facts.h"
+#include "nimble/torch/rewrites/edit.h"
 
 namespace nimble {
 namespace {
@@ -111,10 +112,6 @@ std::vector<MatrixWay> matrix_ways(const ConvolutionCall& call, bool precise) {
   ways.push_back({"matrix_convolution by TF32", ways[0].arguments});
   ways.back().arguments[*op.schema().argumentIndexWithName("tf32")] = c10::IValue(true);
   return ways;
-}
-
-Operand optional_ref(const std::optional<TensorRef>& ref) {
-  return ref ? Operand(*ref) : Operand(c10::IValue());
 }
 
 }  // namespace nimble

@@ -39,6 +39,4 @@ struct MatrixWay {
 // rounds to TF32, which is none where a product is `precise`.
 std::vector<MatrixWay> matrix_ways(const ConvolutionCall& call, bool precise);
 
-Operand optional_ref(const std::optional<TensorRef>& ref);
-
 }  // namespace nimble

@@ -54,7 +54,7 @@ class Multiply {
 
  private:
   std::optional<Site> find(TaskId id) const {
-    auto layer = linear_layer(program_.task(id));
+    auto layer = linear_of_weights(program_.task(id), uses_);
     if (!layer || uses_.maker(layer->result) != id || !is_flat(layer->result, layer->result.numel()))
       return {};
     const TensorRef& x = layer->input;
@@ -63,7 +63,6 @@ class Multiply {
                           (!layer->bias || layer->bias->dtype == x.dtype);
     if (layer->result.numel() == 0 || x.sizes[1] == 0 || !rows_lie_whole || !one_type ||
         x.dtype == at::kDouble || !may_use_tensor_cores(x.dtype) || !uses_.never_rewritten(x) ||
-        !uses_.is_weight(layer->weight) || (layer->bias && !uses_.is_weight(*layer->bias)) ||
         (layer->bias && layer->columns() > 1 && layer->bias->strides[0] != 1)) {
       return {};
     }

@@ -87,6 +87,18 @@ std::optional<c10::OperatorHandle> out_form(const Task& task, c10::Device device
   return has_kernel ? found : std::nullopt;
 }
 
+// An operator that takes a list of places returns nothing.
+Task task_writing_to(const TensorRefList& places, TaskId writer, const c10::OperatorHandle& form,
+                     std::vector<Operand> arguments, const Edit& edit) {
+  if (form.schema().returns().empty()) {
+    arguments.emplace_back(places);
+    return edit.make_task(writer, form, std::move(arguments), {});
+  }
+  const TensorRef& place = *places.refs.front();
+  arguments.emplace_back(place);
+  return edit.make_task(writer, form, std::move(arguments), {place});
+}
+
 bool reads_slices(const Task& task) {
   static constexpr const char* kOurs[] = {"nimble::pointwise",           "nimble::depthwise_convolution",
                                           "nimble::max_pool2d",          "nimble::avg_pool2d",

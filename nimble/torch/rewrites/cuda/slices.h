@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nimble/torch/program.h"
+#include "nimble/torch/rewrites/edit.h"
 
 namespace nimble {
 
@@ -27,6 +27,10 @@ std::optional<std::vector<TensorRef>> made_by(const Task& task);
 // The operator that does the same and writes the result to a tensor given as its last argument, or all
 // results to those of a list, wherever they lie, without a copy; none where there is no such kernel.
 std::optional<c10::OperatorHandle> out_form(const Task& task, c10::Device device);
+
+// `writer` by such a form of it, whose other arguments are these, writing to `places`.
+Task task_writing_to(const TensorRefList& places, TaskId writer, const c10::OperatorHandle& form,
+                     std::vector<Operand> arguments, const Edit& edit);
 
 // Its kernel reads slices where they are. cuDNN's convolutions, for one, copy them first.
 bool reads_slices(const Task& task);

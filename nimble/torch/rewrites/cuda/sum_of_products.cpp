@@ -185,26 +185,15 @@ class SumOfProducts {
       slice.sizes[1] = summand.call.convolution.x.sizes[1];
       slice.offset = channel;
       channel += slice.sizes[1];
-      whole.writers.push_back(writing(summand.writer, slice));
+      const Task& writer = program_.task(summand.writer);
+      whole.writers.push_back(task_writing_to(
+          {.refs = {slice}}, summand.writer, *out_form(writer, device_of(first.x)), writer.arguments, edit_));
     }
     whole.call.convolution.x = x;
     whole.call.convolution.weight = weights_of(products, whole.weights);
     whole.call.convolution.bias = bias_of(products, whole.weights);
     if (!products.added.empty()) whole.call.added = products.added.front();
     return whole;
-  }
-
-  // An operator that takes a list of places returns nothing.
-  Task writing(TaskId writer, const TensorRef& slice) const {
-    const Task& task = program_.task(writer);
-    const auto op = *out_form(task, edit_.buffers()[slice.buffer.index()].device);
-    std::vector<Operand> arguments = task.arguments;
-    if (op.schema().returns().empty()) {
-      arguments.emplace_back(TensorRefList{.refs = {slice}});
-      return edit_.make_task(writer, op, std::move(arguments), {});
-    }
-    arguments.emplace_back(slice);
-    return edit_.make_task(writer, op, std::move(arguments), {slice});
   }
 
   // A filter of one pixel is a row of numbers, to which those of the others are appended.
