@@ -5,9 +5,6 @@
 //   %2 = add(%1, input1)             ──▶   %3 = nimble::mkldnn_convolution(input0, w, b, input1, "relu", …)
 //   %3 = relu(%2)
 
-#include <ATen/ATen.h>
-#include <torch/library.h>
-
 #include <algorithm>
 
 #include "nimble/torch/operator_facts.h"
@@ -15,78 +12,63 @@
 #include "nimble/torch/rewrites/activations.h"
 #include "nimble/torch/rewrites/all.h"
 #include "nimble/torch/rewrites/convolution.h"
+#include "nimble/torch/rewrites/cuda/sites.h"
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
+#include "nimble/torch/rewrites/onednn.h"
 #include "nimble/torch/rewrites/uses.h"
 
 namespace nimble {
 namespace {
 
-using Scalars = c10::List<std::optional<at::Scalar>>;
-
-Scalars to_scalars(at::ArrayRef<double> numbers) {
-  Scalars scalars;
-  for (const double number : numbers) scalars.push_back(at::Scalar(number));
-  return scalars;
-}
-
-// `activation` is one of oneDNN's, or "none"; `other`, where given, is added before it.
-at::Tensor mkldnn_convolution(const at::Tensor& input, const at::Tensor& weight,
-                              const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& other,
-                              const c10::intrusive_ptr<Packed>& packed, at::IntArrayRef padding,
-                              at::IntArrayRef stride, at::IntArrayRef dilation, std::int64_t groups,
-                              c10::string_view activation, at::ArrayRef<double> numbers,
-                              c10::string_view algorithm) {
-  using Reorder = at::Tensor(const at::Tensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
-                             std::int64_t, at::OptionalIntArrayRef);
-  using Unary = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
-                           at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, std::int64_t, c10::string_view,
-                           Scalars, std::optional<c10::string_view>);
-  using Binary = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                            const std::optional<at::Tensor>&, at::IntArrayRef, at::IntArrayRef,
-                            at::IntArrayRef, std::int64_t, c10::string_view, std::optional<at::Scalar>,
-                            std::optional<c10::string_view>, Scalars, std::optional<c10::string_view>);
-  static const auto reorder = find_operator("mkldnn::_reorder_convolution_weight").typed<Reorder>();
-  static const auto unary = find_operator("mkldnn::_convolution_pointwise").typed<Unary>();
-  static const auto binary = find_operator("mkldnn::_convolution_pointwise", "binary").typed<Binary>();
-  const at::Tensor& ready =
-      packed->get([&] { return reorder.call(weight, padding, stride, dilation, groups, input.sizes()); });
-  if (!other) {
-    return unary.call(input, ready, bias, padding, stride, dilation, groups, activation, to_scalars(numbers),
-                      algorithm);
-  }
-  const auto after = activation == "none" ? std::nullopt : std::optional(activation);
-  return binary.call(input, *other, ready, bias, padding, stride, dilation, groups, "add", at::Scalar(1.0),
-                     after, to_scalars(numbers), algorithm);
-}
-
 using namespace convolution;
 
+// Of lines oneDNN has no packed weights in PyTorch, and of volumes in half precision PyTorch's own calls are
+// quicker than those with packed weights. Depthwise transposed convolutions it does not know.
+bool has_kernel(const Task& task) {
+  const TensorRef& input = *tensor_argument(task, kInput);
+  const TensorRef& weight = *tensor_argument(task, kWeight);
+  const bool depthwise = value_argument(task, kGroups).toInt() > 1 && weight.sizes[1] == 1;
+  switch (input.sizes.size()) {
+    case 4: return !(value_argument(task, kTransposed).toBool() && depthwise);
+    case 5: return !value_argument(task, kTransposed).toBool() && input.dtype == at::kFloat;
+    default: return false;
+  }
+}
+
 bool is_convolution(const Task& task, const Uses& uses) {
-  if (!is_call_of(task, "aten::convolution") || value_argument(task, kTransposed).toBool()) return false;
+  if (!is_call_of(task, "aten::convolution") || !has_kernel(task)) return false;
   const TensorRef& input = *tensor_argument(task, kInput);
   const TensorRef& weight = *tensor_argument(task, kWeight);
   const TensorRef* bias = tensor_argument(task, kBias);
-  return input.sizes.size() == 4 && input.dtype == at::kFloat && weight.dtype == at::kFloat &&
-         input.numel() > 0 && uses.is_weight(weight) && (!bias || uses.is_weight(*bias));
+  return onednn_computes(input.dtype) && weight.dtype == input.dtype && input.numel() > 0 &&
+         uses.is_weight(weight) && (!bias || uses.is_weight(*bias));
 }
 
-// The tensor that is added to the result of `task` by `sum`, if it is an addition of two tensors of that
-// shape.
-const TensorRef* added_to(const Task& task, const Task& sum) {
-  if (!is_call_of(sum, "aten::add") || sum.arguments.size() != 3 || !tensor_argument(sum, 0)) return nullptr;
-  if (!tensor_argument(sum, 1) || value_argument(sum, 2).toScalar().toDouble() != 1) return nullptr;
-  const TensorRef& result = first_result(task);
-  const TensorRef* other = tensor_argument(sum, tensor_argument(sum, 0)->buffer == result.buffer ? 1 : 0);
-  return other->sizes == result.sizes && other->dtype == result.dtype ? other : nullptr;
+// PyTorch lets one number stand for all dimensions; its calls of oneDNN do not.
+c10::IValue for_each_dimension(const Task& convolution, Argument numbers) {
+  std::vector<std::int64_t> given = value_argument(convolution, numbers).toIntVector();
+  if (given.size() == 1) given.resize(first_result(convolution).sizes.size() - 2, given[0]);
+  return given;
+}
+
+// What `sum` adds to the result of `task`.
+std::optional<TensorRef> added_to(const Task& task, const Task& sum) {
+  const auto terms = plain_sum(sum);
+  if (!terms) return {};
+  return terms->a.buffer == first_result(task).buffer ? terms->b : terms->a;
 }
 
 // The same tensor channels last, as it will be if its neighbours are convolutions like these.
 Operand channels_last(Operand operand) {
-  auto* ref = std::get_if<TensorRef>(&operand);
-  if (ref && ref->sizes.size() == 4) {
-    ref->strides = {ref->sizes[1] * ref->sizes[2] * ref->sizes[3], 1, ref->sizes[3] * ref->sizes[1],
-                    ref->sizes[1]};
+  if (auto* ref = std::get_if<TensorRef>(&operand)) {
+    std::int64_t stride = ref->sizes[1];
+    for (std::size_t d = ref->sizes.size(); d-- > 2;) {
+      ref->strides[d] = stride;
+      stride *= ref->sizes[d];
+    }
+    ref->strides[0] = stride;
+    ref->strides[1] = 1;
     ref->offset = 0;
   }
   return operand;
@@ -105,6 +87,11 @@ class Fuse {
   }
 
  private:
+  struct Call {
+    c10::OperatorHandle op;
+    std::vector<Operand> arguments;
+  };
+
   // A convolution and what it takes in.
   struct Chain {
     std::vector<TaskId> tasks;
@@ -122,8 +109,8 @@ class Fuse {
                         });
       return free ? reader : std::nullopt;
     };
-    if (const auto sum = next()) {
-      if (const TensorRef* added = added_to(program_.task(convolution), program_.task(*sum))) {
+    if (const auto sum = is_transposed(convolution) ? std::nullopt : next()) {
+      if (const auto added = added_to(program_.task(convolution), program_.task(*sum))) {
         chain.other = *added;
         chain.tasks.push_back(*sum);
       }
@@ -139,31 +126,38 @@ class Fuse {
     return chain;
   }
 
-  std::vector<Operand> arguments(const Chain& chain) const {
-    const Task& convolution = program_.task(chain.tasks.front());
-    return {convolution.arguments[kInput],
-            convolution.arguments[kWeight],
-            convolution.arguments[kBias],
-            chain.other,
-            Packed::make(),
-            convolution.arguments[kPadding],
-            convolution.arguments[kStride],
-            convolution.arguments[kDilation],
-            convolution.arguments[kGroups],
-            c10::IValue(chain.activation.name),
-            c10::IValue(chain.activation.numbers),
-            c10::IValue(chain.activation.algorithm)};
+  bool is_transposed(TaskId convolution) const {
+    return value_argument(program_.task(convolution), kTransposed).toBool();
   }
 
-  bool is_faster(const Chain& chain, const c10::OperatorHandle& op) {
+  Call call(const Chain& chain) const {
+    static const auto plain = find_operator("nimble::mkldnn_convolution"),
+                      transposed = find_operator("nimble::mkldnn_transposed_convolution");
+    const Task& convolution = program_.task(chain.tasks.front());
+    const auto& given = convolution.arguments;
+    const Activation& after = chain.activation;
+    std::vector<Operand> arguments = {given[kInput], given[kWeight], given[kBias]};
+    const bool turned = is_transposed(chain.tasks.front());
+    if (!turned) arguments.push_back(chain.other);
+    arguments.insert(arguments.end(), {Packed::make(), for_each_dimension(convolution, kPadding)});
+    if (turned) arguments.push_back(for_each_dimension(convolution, kOutputPadding));
+    arguments.insert(arguments.end(),
+                     {for_each_dimension(convolution, kStride), for_each_dimension(convolution, kDilation),
+                      given[kGroups], c10::IValue(after.name), c10::IValue(after.numbers),
+                      c10::IValue(after.algorithm)});
+    return {turned ? transposed : plain, std::move(arguments)};
+  }
+
+  bool is_faster(const Chain& chain) {
     std::vector<Task> before;
     for (const TaskId id : chain.tasks) before.push_back(program_.task(id));
-    std::vector<Operand> in_one = arguments(chain);
-    in_one[0] = channels_last(std::move(in_one[0]));
-    in_one[3] = channels_last(std::move(in_one[3]));
+    Chain as_beside_its_like = chain;
+    as_beside_its_like.other = channels_last(chain.other);
+    Call in_one = call(as_beside_its_like);
+    in_one.arguments[0] = channels_last(std::move(in_one.arguments[0]));
     const TaskId last = chain.tasks.back();
     const std::vector<Task> after = {
-        edit_.make_task(last, op, std::move(in_one), program_.task(last).results)};
+        edit_.make_task(last, in_one.op, std::move(in_one.arguments), program_.task(last).results)};
     // One that stays behind costs conversions between its layout and that of its neighbours.
     constexpr double kMuchFaster = 0.7;
     if (chooser_.faster_of(edit_.buffers(), std::vector{after, before}, kMuchFaster) != 0) return false;
@@ -172,16 +166,16 @@ class Fuse {
   }
 
   void fuse(TaskId id) {
-    static const auto op = find_operator("nimble::mkldnn_convolution");
     const Chain chain = chain_from(id);
-    if (!is_faster(chain, op)) return;
+    if (!is_faster(chain)) return;
     std::string site;
     for (const TaskId task : chain.tasks) {
       site += (site.empty() ? "" : " + ") + task_name(program_, task);
       if (task != chain.tasks.back()) edit_.drop(task);
     }
     const TaskId last = chain.tasks.back();
-    edit_.replace(last, op, arguments(chain), program_.task(last).results);
+    Call in_one = call(chain);
+    edit_.replace(last, in_one.op, std::move(in_one.arguments), program_.task(last).results);
     sites_.push_back(std::move(site));
   }
 
@@ -204,12 +198,3 @@ const Rewrite kMkldnnConvolution{
     .apply = apply};
 
 }  // namespace nimble
-
-TORCH_LIBRARY_FRAGMENT(nimble, library) {
-  library.def(
-      "mkldnn_convolution(Tensor input, Tensor weight, Tensor? bias, Tensor? other, "
-      "__torch__.torch.classes.nimble.Packed packed, int[] padding, int[] stride, int[] dilation, int "
-      "groups, "
-      "str activation, float[] numbers, str algorithm) -> Tensor",
-      torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(nimble::mkldnn_convolution)));
-}

@@ -14,6 +14,7 @@
 #include "nimble/torch/rewrites/edit.h"
 #include "nimble/torch/rewrites/faster_of.h"
 #include "nimble/torch/rewrites/linear_layer.h"
+#include "nimble/torch/rewrites/onednn.h"
 #include "nimble/torch/rewrites/uses.h"
 
 namespace nimble {
@@ -31,15 +32,13 @@ at::Tensor mkldnn_linear(const at::Tensor& input, const at::Tensor& weight,
   static const auto reorder = find_operator("mkldnn::_reorder_linear_weight").typed<Reorder>();
   static const auto linear = find_operator("mkldnn::_linear_pointwise").typed<Linear>();
   const at::Tensor& ready = packed->get([&] { return reorder.call(weight.t().contiguous(), input.size(0)); });
-  Scalars scalars;
-  for (const double number : numbers) scalars.push_back(at::Scalar(number));
-  return linear.call(input, ready, bias, activation, scalars, algorithm);
+  return linear.call(input, ready, bias, activation, onednn_scalars(numbers), algorithm);
 }
 
-std::optional<LinearLayer> linear_of_floats(const Task& task, const Uses& uses) {
+std::optional<LinearLayer> layer_for_onednn(const Task& task, const Uses& uses) {
   auto layer = linear_of_weights(task, uses);
   const bool fits =
-      layer && layer->input.dtype == at::kFloat && layer->input.numel() > 0 && layer->weight.numel() > 0;
+      layer && onednn_computes(layer->input.dtype) && layer->input.numel() > 0 && layer->weight.numel() > 0;
   return fits ? std::move(layer) : std::nullopt;
 }
 
@@ -52,7 +51,7 @@ Rewritten apply(Program program, const RewriteContext& context) {
   for (std::uint32_t i = 0; i < program.tasks.size(); ++i) {
     const TaskId id{i};
     const Task& linear = program.task(id);
-    const auto layer = linear_of_floats(linear, uses);
+    const auto layer = layer_for_onednn(linear, uses);
     if (!layer) continue;
     TaskId last = id;
     Activation activation{"none"};

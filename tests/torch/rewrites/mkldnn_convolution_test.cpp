@@ -245,12 +245,5 @@ TEST_F(MkldnnConvolution, NotInFloat64) {
             0u);
 }
 
-TEST_F(MkldnnConvolution, NotTransposed) {
-  const at::Tensor weight = torch::randn({4, 8, 3, 3});
-  EXPECT_EQ(
-      packed([&](const Tensors& in) -> Tensors { return {at::conv_transpose2d(in[0], weight)}; }, image_),
-      0u);
-}
-
 }  // namespace
 }  // namespace nimble
