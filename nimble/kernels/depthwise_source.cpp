@@ -43,10 +43,10 @@ Work spread(const Depthwise& c) {
   constexpr std::int64_t kWidestLoad = 16, kManyThreads = 132 * 512, kMostWords = 128;
   const auto lanes = lanes_of(c, spread_vector(c.y.numel(), kWidestLoad / element_size(c)));
   const auto threads = c.y.numel() / lanes;
-  const std::int64_t columns = !has_neighbours(c)                ? 1
-                               : threads / 4 >= kManyThreads     ? 4
-                               : threads / 2 >= kManyThreads / 2 ? 2
-                                                                 : 1;
+  const std::int64_t columns = !has_neighbours(c)            ? 1
+                               : threads / 4 >= kManyThreads ? 4
+                               : threads >= kManyThreads     ? 2
+                                                             : 1;
   return {columns, lanes, rows_ahead_of(c, columns, lanes, kMostWords)};
 }
 

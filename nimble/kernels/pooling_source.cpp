@@ -28,10 +28,12 @@ KernelSource window_source(const Pooling& p) {
   const auto widest = 16 / static_cast<std::int64_t>(c10::elementSize(p.dtype));
   const auto lanes = p.y.channel_vector(p.x.channel_vector(spread_vector(p.y.numel(), widest)));
   const auto work = p.y.numel() / lanes;
-  // How many pixels a thread has under way together: as many as fit into its registers.
+  // How many pixels a thread has under way together: as many as fit into its registers. A larger window is
+  // divided into rounds of one size.
   constexpr std::int64_t kMostWords = 96;
   const auto words = (lanes * static_cast<std::int64_t>(c10::elementSize(p.dtype)) + 3) / 4;
-  const auto ahead = std::clamp(kMostWords / words, std::int64_t{1}, p.window.height * p.window.width);
+  const auto pixels = p.window.height * p.window.width, most = std::max(kMostWords / words, std::int64_t{1});
+  const auto rounds = (pixels + most - 1) / most, ahead = (pixels + rounds - 1) / rounds;
   const std::string constants =
       shared_constants(p) + p.window.constants() + constant("out_height", p.y.height) +
       constant("out_width", p.y.width) + constant("channels_fastest", p.x.channels_fastest()) +

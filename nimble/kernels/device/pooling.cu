@@ -25,7 +25,8 @@ extern "C" __global__ void __launch_bounds__(threads) nimble_kernel(const T* x, 
   for (int lane = 0; lane < lanes; ++lane) result[lane] = takes_largest ? -__int_as_float(0x7f800000) : 0.0f;
 
   // Those under the window, row by row, and whether they are inside the image: else they are zero. As many
-  // loads as registers hold are under way together, for the reason and by the means that depthwise.cu tells.
+  // loads as registers hold are under way together, for the reason that depthwise.cu tells; but a zero to be
+  // added the compiler leaves out where the sum is of minus infinity.
   const auto for_each_pixel = [&](const auto& take) {
     constexpr int pixels = kernel_height * kernel_width;
 #pragma unroll 1
@@ -42,9 +43,9 @@ extern "C" __global__ void __launch_bounds__(threads) nimble_kernel(const T* x, 
         loaded[n] = {};
         if (inside[n]) loaded[n] = load_packed<lanes>(from + in_row * x_row + in_column * x_column);
       }
-      const float zero = __syncthreads_or(0) ? 1.0f : -0.0f;  // which no number notices, not even -0
+      const bool never = __syncthreads_or(0);
 #pragma unroll
-      for (int lane = 0; lane < lanes; ++lane) result[lane] += zero;
+      for (int lane = 0; lane < lanes; ++lane) result[lane] = never ? 1.0f : result[lane];
 #pragma unroll
       for (int n = 0; n < ahead; ++n) take(loaded[n], inside[n]);
     }
