@@ -96,7 +96,9 @@ TEST_F(KernelsInSchedule, WhatAnEarlierProcessFoundIsTakenWithoutMeasuring) {
     EXPECT_EQ(kernel_name(rewriting_.program->tasks[0]), "2");
     for (const Task& task : rewriting_.program->tasks) {
       // Beside another stream, not all tasks need be ones that the whole waits for.
-      if (streams == 1) EXPECT_EQ(kernel_name(task), other_kernels(task).empty() ? "" : "2");
+      if (streams == 1) {
+        EXPECT_EQ(kernel_name(task), other_kernels(task).empty() ? "" : "2");
+      }
     }
     EXPECT_EQ(choice.executable->plan().program, rewriting_.program);
     EXPECT_EQ(choice.executable->plan().schedule, schedule_);

@@ -232,32 +232,32 @@ TEST(PoolingTest, MaximaAreAtensBits) {
   }
 }
 
+// By our kernel and by ATen's call, of float32.
+struct Maxima {
+  Maxima(const at::Tensor& x, std::int64_t size, std::int64_t stride, std::int64_t padding,
+         std::int64_t dilation)
+      : expected(max_pool2d(x, {size, size}, {stride, stride}, {padding, padding}, {dilation, dilation},
+                            false, "none")),
+        given(empty_pooled(x, expected)) {
+    testing::run_on_host(pooling_source({.kind = Pooling::Kind::kMaximum,
+                                         .x = ImageLayout(x),
+                                         .y = ImageLayout(given),
+                                         .window = Window({size}, {stride}, {padding}, {dilation}),
+                                         .dtype = at::kFloat,
+                                         .after = "none"}),
+                         {x, given});
+  }
+  at::Tensor expected, given;
+};
+
 TEST(PoolingTest, TheMaximumOfNegativeZerosIsOne) {
   const at::Tensor x = images({1, 10, 13, 12}, kChannelsLast, at::kFloat).fill_(-0.0f);
-  const at::Tensor expected = max_pool2d(x, {11, 11}, {5, 5}, {5, 5}, {1, 1}, false, "none");
-  const at::Tensor y = empty_pooled(x, expected);
-  testing::run_on_host(pooling_source({.kind = Pooling::Kind::kMaximum,
-                                       .x = ImageLayout(x),
-                                       .y = ImageLayout(y),
-                                       .window = Window({11}, {5}, {5}, {1}),
-                                       .dtype = at::kFloat,
-                                       .after = "none"}),
-                       {x, y});
-  EXPECT_TRUE(y.signbit().all().item<bool>());
+  EXPECT_TRUE(Maxima(x, 11, 5, 5, 1).given.signbit().all().item<bool>());
 }
 
 TEST(PoolingTest, MaximaOverDilatedWindows) {
-  const at::Tensor x = images({1, 8, 15, 15}, kChannelsLast);
-  const at::Tensor expected = max_pool2d(x, {3, 3}, {2, 2}, {1, 1}, {2, 2}, false, "none");
-  const at::Tensor y = empty_pooled(x, expected);
-  testing::run_on_host(pooling_source({.kind = Pooling::Kind::kMaximum,
-                                       .x = ImageLayout(x),
-                                       .y = ImageLayout(y),
-                                       .window = Window({3}, {2}, {1}, {2}),
-                                       .dtype = at::kFloat,
-                                       .after = "none"}),
-                       {x, y});
-  EXPECT_TRUE(at::equal(y, expected));
+  const Maxima maxima(images({1, 8, 15, 15}, kChannelsLast), 3, 2, 1, 2);
+  EXPECT_TRUE(at::equal(maxima.given, maxima.expected));
 }
 
 TEST(PoolingTest, AveragesCountWhatAtenCounts) {

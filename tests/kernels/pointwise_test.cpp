@@ -40,6 +40,16 @@ void expect_close(const std::string& text, const std::vector<at::Tensor>& inputs
   }
 }
 
+// A little more than the type's own.
+double rounding_of(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble: return 1e-14;
+    case at::kFloat: return 1e-6;
+    case at::kHalf: return 1e-3;
+    default: return 8e-3;  // bfloat16
+  }
+}
+
 const std::string kSumRelu = "%0 = add.Tensor(x0, x1, 1); %1 = relu(%0); return %1";
 
 TEST(PointwiseTest, ChainsOfEveryTypeGiveAtensBits) {
@@ -161,10 +171,7 @@ TEST(PointwiseTest, TheWaysBackThroughActivations) {
       const at::Tensor given = run_kernel(text, {gradient, x}).results[0],
                        exact =
                            evaluate(parse_expression(text), {gradient.to(at::kDouble), x.to(at::kDouble)})[0];
-      const double rounding = type == at::kDouble  ? 1e-14
-                              : type == at::kFloat ? 1e-6
-                              : type == at::kHalf  ? 1e-3
-                                                   : 8e-3;
+      const double rounding = rounding_of(type);
       EXPECT_EQ(given.scalar_type(), type);
       EXPECT_TRUE(at::allclose(given.to(at::kDouble), exact, rounding, 4 * rounding, /*equal_nan=*/true))
           << call << " of " << type << "\n"
@@ -181,10 +188,7 @@ TEST(PointwiseTest, LossesOfEachElement) {
       const std::string text = "%0 = " + call + "; %1 = sub.Tensor(x0, x1, 1); return %0, %1";
       const at::Tensor given = run_kernel(text, {a, b}).results[0],
                        exact = evaluate(parse_expression(text), {a.to(at::kDouble), b.to(at::kDouble)})[0];
-      const double rounding = type == at::kDouble  ? 1e-14
-                              : type == at::kFloat ? 1e-6
-                              : type == at::kHalf  ? 1e-3
-                                                   : 8e-3;
+      const double rounding = rounding_of(type);
       EXPECT_TRUE(at::allclose(given.to(at::kDouble), exact, rounding, rounding, /*equal_nan=*/true))
           << call << " of " << type;
     }
