@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -108,6 +109,15 @@ bool may_need_its_layout(const c10::OperatorHandle& op) {
 
 c10::OperatorHandle find_operator(const char* name, const char* overload) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+}
+
+std::optional<Refusal> talks_to_other_processes(const c10::OperatorHandle& op) {
+  static const std::array names = {"c10d::", "c10d_functional::", "_c10d_functional::",
+                                   "_c10d_functional_autograd::"};
+  const std::string& name = name_of(op);
+  if (std::ranges::none_of(names, [&](const char* of) { return name.starts_with(of); })) return std::nullopt;
+  return Refusal{name, "it exchanges data with other processes, which a replay does not wait for",
+                 "Leave communication outside the compiled function", ""};
 }
 
 std::optional<Refusal> depends_on_data(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {

@@ -50,6 +50,9 @@ bool may_need_its_layout(const c10::OperatorHandle& op);
 // The operator of this name; throws where PyTorch does not know it.
 c10::OperatorHandle find_operator(const char* name, const char* overload = "");
 
+// Why an operator cannot be replayed that exchanges data with other processes, if it does.
+std::optional<Refusal> talks_to_other_processes(const c10::OperatorHandle& op);
+
 // Why a call with these arguments cannot be replayed: it would turn data into host values or shapes.
 std::optional<Refusal> depends_on_data(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
 

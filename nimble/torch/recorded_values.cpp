@@ -20,15 +20,17 @@ std::vector<std::size_t> twins_among(c10::ArrayRef<c10::IValue> values) {
 }
 
 std::optional<Refusal> unsupported(const std::string& what, const at::Tensor& tensor) {
-  const auto refusal = [&](std::string kind) {
-    return Refusal{what, "it has to do with a " + std::move(kind) + " tensor",
+  const auto refusal = [&](const std::string& kind) {
+    return Refusal{what, "it has to do with a " + kind,
                    "Nimble replays dense tensors only; leave this part outside the compiled function", ""};
   };
-  if (tensor.is_nested()) return refusal("nested");
-  if (tensor.layout() != at::kStrided) return refusal(c10::str(tensor.layout()));
-  if (tensor.is_quantized()) return refusal("quantized");
-  if (tensor._is_zerotensor()) return refusal("symbolic zero");
-  if (!tensor.has_storage() || tensor.is_meta()) return refusal("storage-less");
+  if (tensor.key_set().has(c10::DispatchKey::Python))
+    return refusal("tensor of a class that computes by rules of its own (__torch_dispatch__)");
+  if (tensor.is_nested()) return refusal("nested tensor");
+  if (tensor.layout() != at::kStrided) return refusal(c10::str(tensor.layout()) + " tensor");
+  if (tensor.is_quantized()) return refusal("quantized tensor");
+  if (tensor._is_zerotensor()) return refusal("symbolic zero tensor");
+  if (!tensor.has_storage() || tensor.is_meta()) return refusal("storage-less tensor");
   return std::nullopt;
 }
 
