@@ -16,10 +16,19 @@ bool holds_packed(const Task& task) {
                      [](const Operand& operand) { return Packed::in(operand) != nullptr; });
 }
 
+void forget_packed(const Program& program) {
+  for (const Task& task : program.tasks) {
+    for (const Operand& operand : task.arguments) {
+      if (Packed* packed = Packed::in(operand)) packed->forget();
+    }
+  }
+}
+
 }  // namespace
 
 void derive(const Derivation& derivation) {
   const at::NoGradGuard no_grad;
+  forget_packed(derivation.program);
   Interpreter interpreter(derivation.program, {});
   interpreter.run();
   const auto made = std::move(interpreter).outputs();
@@ -32,11 +41,7 @@ void derive(const Derivation& derivation) {
 
 void derive_all(const Program& program) {
   for (const auto& derivation : program.derivations) derive(*derivation);
-  for (const Task& task : program.tasks) {
-    for (const Operand& operand : task.arguments) {
-      if (Packed* packed = Packed::in(operand)) packed->forget();
-    }
-  }
+  forget_packed(program);
 }
 
 std::vector<at::Tensor> derived_from(const Program& program) {

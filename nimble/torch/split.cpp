@@ -85,6 +85,21 @@ void number_draws(const Program& whole, Program& part, std::size_t index) {
   }
 }
 
+// Those of one part. What is the very tensor that an output of another part is becomes one of its own here.
+std::vector<Output> outputs_of(const Program& whole, std::size_t part) {
+  std::vector<Output> outputs;
+  std::vector<std::optional<std::size_t>> place(whole.outputs.size());  // in this part
+  for (std::size_t i = 0; i < whole.outputs.size(); ++i) {
+    Output output = whole.outputs[i];
+    if (output.part != part) continue;
+    place[i] = outputs.size();
+    if (output.same_as_output) output.same_as_output = place[*output.same_as_output];
+    output.part = 0;
+    outputs.push_back(std::move(output));
+  }
+  return outputs;
+}
+
 }  // namespace
 
 std::vector<Program> split_into_parts(const Program& program) {
@@ -100,12 +115,9 @@ std::vector<Program> split_into_parts(const Program& program) {
     part.parts = 1;
     std::erase_if(part.tasks, [&](const Task& task) { return task.part != index; });
     for (Task& task : part.tasks) task.part = 0;
-    std::erase_if(part.outputs, [&](const Output& output) { return output.part != index; });
+    part.outputs = outputs_of(program, index);
     for (Buffer& buffer : part.buffers) buffer.returned = false;
-    for (Output& output : part.outputs) {
-      output.part = 0;
-      part.buffers[output.ref.buffer.index()].returned = true;
-    }
+    for (const Output& output : part.outputs) part.buffers[output.ref.buffer.index()].returned = true;
     number_draws(program, part, index);
     parts.push_back(std::move(part));
   }

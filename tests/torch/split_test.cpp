@@ -57,6 +57,22 @@ TEST(Split, ResultsBelongToThePartBehindWhichTheyAreWanted) {
   EXPECT_TRUE(parts[1].buffer(parts[1].outputs[0].ref.buffer).returned);
 }
 
+// Two inputs that are added have one and the same gradient.
+TEST(Split, AResultThatIsAnEarlierOneIsSoAmongThoseOfItsPart) {
+  Program program = program_with_a_pause(torch::randn({4}));
+  const Output later = program.outputs.at(0);
+  Output earlier = later, again = later, elsewhere = later;
+  earlier.part = 0;
+  again.same_as_output = 1;
+  elsewhere.same_as_output = 0;
+  program.outputs = {earlier, later, again, elsewhere};
+  const auto parts = split_into_parts(program);
+  ASSERT_EQ(parts[0].outputs.size(), 1u);
+  ASSERT_EQ(parts[1].outputs.size(), 3u);
+  EXPECT_EQ(parts[1].outputs[1].same_as_output, 0u);
+  EXPECT_EQ(parts[1].outputs[2].same_as_output, std::nullopt);
+}
+
 Program draws_around_a_pause(bool set_back) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(0);

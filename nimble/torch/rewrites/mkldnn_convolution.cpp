@@ -23,6 +23,13 @@ namespace {
 
 using namespace convolution;
 
+// PyTorch lets one number stand for all dimensions; its calls of oneDNN do not.
+std::vector<std::int64_t> for_each_dimension(const Task& convolution, Argument numbers) {
+  std::vector<std::int64_t> given = value_argument(convolution, numbers).toIntVector();
+  if (given.size() == 1) given.resize(first_result(convolution).sizes.size() - 2, given[0]);
+  return given;
+}
+
 // Of lines oneDNN has no packed weights in PyTorch, and of volumes in half precision PyTorch's own calls are
 // quicker than those with packed weights. Depthwise transposed convolutions it does not know.
 bool has_kernel(const Task& task) {
@@ -36,20 +43,24 @@ bool has_kernel(const Task& task) {
   }
 }
 
+// Some of oneDNN's kernels crash where a filter sees nothing of a narrow image but what is beyond its edges.
+bool sees_its_image(const Task& task) {
+  const TensorRef& weight = *tensor_argument(task, kWeight);
+  const std::vector<std::int64_t> padding = for_each_dimension(task, kPadding),
+                                  dilation = for_each_dimension(task, kDilation);
+  for (std::size_t d = 0; d < padding.size(); ++d) {
+    if (padding[d] > dilation[d] * (weight.sizes[d + 2] - 1)) return false;
+  }
+  return true;
+}
+
 bool is_convolution(const Task& task, const Uses& uses) {
-  if (!is_call_of(task, "aten::convolution") || !has_kernel(task)) return false;
+  if (!is_call_of(task, "aten::convolution") || !has_kernel(task) || !sees_its_image(task)) return false;
   const TensorRef& input = *tensor_argument(task, kInput);
   const TensorRef& weight = *tensor_argument(task, kWeight);
   const TensorRef* bias = tensor_argument(task, kBias);
   return onednn_computes(input.dtype) && weight.dtype == input.dtype && input.numel() > 0 &&
          uses.is_weight(weight) && (!bias || uses.is_weight(*bias));
-}
-
-// PyTorch lets one number stand for all dimensions; its calls of oneDNN do not.
-c10::IValue for_each_dimension(const Task& convolution, Argument numbers) {
-  std::vector<std::int64_t> given = value_argument(convolution, numbers).toIntVector();
-  if (given.size() == 1) given.resize(first_result(convolution).sizes.size() - 2, given[0]);
-  return given;
 }
 
 // What `sum` adds to the result of `task`.
@@ -139,10 +150,11 @@ class Fuse {
     std::vector<Operand> arguments = {given[kInput], given[kWeight], given[kBias]};
     const bool turned = is_transposed(chain.tasks.front());
     if (!turned) arguments.push_back(chain.other);
-    arguments.insert(arguments.end(), {Packed::make(), for_each_dimension(convolution, kPadding)});
-    if (turned) arguments.push_back(for_each_dimension(convolution, kOutputPadding));
+    arguments.insert(arguments.end(), {Packed::make(), c10::IValue(for_each_dimension(convolution, kPadding))});
+    if (turned) arguments.push_back(c10::IValue(for_each_dimension(convolution, kOutputPadding)));
     arguments.insert(arguments.end(),
-                     {for_each_dimension(convolution, kStride), for_each_dimension(convolution, kDilation),
+                     {c10::IValue(for_each_dimension(convolution, kStride)),
+                      c10::IValue(for_each_dimension(convolution, kDilation)),
                       given[kGroups], c10::IValue(after.name), c10::IValue(after.numbers),
                       c10::IValue(after.algorithm)});
     return {turned ? transposed : plain, std::move(arguments)};

@@ -99,6 +99,34 @@ def test_a_weight_that_the_function_reads_as_data(x):
     assert_follows(reads, fast, x)
 
 
+class LearnedConstant(nn.Module):
+    """What a layer makes of a weight is a weight itself, and so is what its own weights were packed into."""
+
+    def __init__(self, layer: nn.Module, *sizes: int):
+        super().__init__()
+        self.constant, self.layer = nn.Parameter(torch.randn(sizes)), layer
+
+    def forward(self, x):
+        return torch.relu(self.layer(self.constant)).sum() * x
+
+
+@pytest.mark.parametrize(
+    "learned",
+    [
+        LearnedConstant(nn.Conv2d(64, 64, 3, padding=1), 1, 64, 16, 16),
+        LearnedConstant(nn.Linear(256, 256), 128, 256),
+    ],
+    ids=["convolution", "linear layer"],
+)
+def test_layers_of_weights_alone(learned, x):
+    fast = nimble.compile(learned, rewrites="default", strict=True)
+    with torch.no_grad():
+        fast.prepare(x)
+        for tensor in (learned.layer.weight, learned.constant):
+            tensor.mul_(-2)
+            assert_follows(learned, fast, x)
+
+
 def test_a_weight_in_other_memory_is_recorded_anew(model, x):
     fast = nimble.compile(model, rewrites="default")
     with torch.no_grad():
