@@ -95,7 +95,9 @@ Rewritten apply(Program program, const RewriteContext& context) {
                       filled[self->buffer.index()] && is_whole(*self, edited.buffer(self->buffer)) &&
                       gives_the_same_type(*functional, task) &&
                       (!context.trains || fits_training(edited, *functional, task));
-    for (const TensorRef& ref : task.writes) filled[ref.buffer.index()] = true;
+    for (const TensorRef& ref : task.writes) {
+      if (ref.numel() > 0) filled[ref.buffer.index()] = true;
+    }
     const TensorRef before = fits ? *self : TensorRef{};
     rename(task, names);
     if (fits) {

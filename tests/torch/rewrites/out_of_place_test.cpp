@@ -97,6 +97,16 @@ TEST_F(OutOfPlace, DoesNotFireOnMemoryThatNobodyFilled) {
   EXPECT_EQ(fired(function, {torch::ones({4})}, "out_of_place"), 0u);
 }
 
+TEST_F(OutOfPlace, WritingToNothingFillsNothing) {
+  const Function function = [](const Tensors& in) -> Tensors {
+    at::Tensor x = torch::empty({4});
+    x.slice(0, 0, 0).fill_(1);
+    x.slice(0, 0).copy_(in[0]);
+    return {x.add(1).relu_()};
+  };
+  EXPECT_EQ(fired(function, {torch::ones({4})}, "out_of_place"), 1u);
+}
+
 TEST_F(OutOfPlace, InTrainingOnlyWhatExactKernelsCanTakeIn) {
   const Program program = record({torch::randn({4})}, [](const Tensors& in) -> Tensors {
     return {in[0].cos().relu_().exp_().add_(in[0]).add_(in[0], 0.5)};
