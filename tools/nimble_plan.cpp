@@ -57,6 +57,14 @@ StreamLimit stream_limit(const std::string& text, std::size_t tasks) {
   return StreamLimit::at_most(std::min<std::size_t>(std::stoul(text), tasks));
 }
 
+void make_folder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error)
+    throw InvalidInput(path.string() + ": " + error.message() +
+                       "; of several graphs, the files go into a folder");
+}
+
 // Plans every graph before anything is printed or written, so that bad input leaves no trace.
 int plan_graphs(const Options& options) {
   std::vector<tools::NamedSummary> summaries;
@@ -84,10 +92,10 @@ int plan_graphs(const Options& options) {
   for (const Output& output : outputs)
     if (!paths.insert(output.path).second)
       throw InvalidInput(output.path.string() + " would be written twice");
-  for (const Output& output : outputs) {
-    if (options.graphs.size() > 1) fs::create_directories(output.path.parent_path());
-    write_file(output.path, output.text);
-  }
+  if (options.graphs.size() > 1)
+    for (const fs::path& folder : {options.out, options.dot, options.trace, options.svg})
+      if (!folder.empty()) make_folder(folder);
+  for (const Output& output : outputs) write_file(output.path, output.text);
   std::cout << (options.json ? tools::json_report(summaries) : tools::report(summaries)) << std::flush;
   return 0;
 }
@@ -117,11 +125,14 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app{"Plans task graphs: streams, synchronisations and memory, verified, with the predicted time."};
   app.footer(kExamples);
+  app.set_version_flag("--version", NIMBLE_VERSION);
   app.add_option("graph", options.graphs, "graph files; several print a table")->required();
-  app.add_option("--streams", options.streams, "'max' for maximum concurrency, or at most this many")
-      ->type_name("max|N")
-      ->capture_default_str();
-  auto* verify = app.add_option("--verify", options.verify, "check this schedule instead of planning");
+  auto* streams =
+      app.add_option("--streams", options.streams, "'max' for maximum concurrency, or at most this many")
+          ->type_name("max|N")
+          ->capture_default_str();
+  auto* verify = app.add_option("--verify", options.verify, "check this schedule instead of planning")
+                     ->excludes(streams);
   app.add_option("--out", options.out, "write the schedule as JSON")->excludes(verify);
   app.add_option("--dot", options.dot, "write the schedule for Graphviz")->excludes(verify);
   app.add_option("--trace", options.trace, "write the predicted timeline for Perfetto")->excludes(verify);

@@ -54,9 +54,9 @@ std::string details(const NamedSummary& graph) {
       {"degree of concurrency", std::to_string(s.degree_of_concurrency)},
       {"arena", size(s.arena_bytes) + ", " + arena_ratio(s) + " of the one-stream lower bound of " +
                     size(s.arena_lower_bound) + "; all buffers " + size(s.buffer_bytes)},
-      {"time, lower bounds", "critical path " + duration(s.bounds.critical_path) + ", all work on " +
+      {"time, lower bounds", "critical path " + duration(s.bounds.critical_path) + ", on " +
                                  std::to_string(parallelism(s)) + " streams " +
-                                 duration(s.bounds.work / static_cast<Nanoseconds>(parallelism(s)))},
+                                 duration(s.bounds.time(parallelism(s)))},
       {"time, predicted", duration(s.predicted) + "; on one stream " + duration(s.one_stream) + " (" +
                               speedup(s) + " times as long)"},
   };

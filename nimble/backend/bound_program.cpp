@@ -41,14 +41,6 @@ void copy_bytes(void* to, const void* from, std::size_t size, c10::Device device
   bytes_at(to).copy_(bytes_at(const_cast<void*>(from)));
 }
 
-c10::Storage copy_of(const c10::Storage& storage) {
-  TensorRef whole;
-  whole.sizes = {static_cast<std::int64_t>(storage.nbytes())};
-  whole.strides = {1};
-  whole.dtype = at::kByte;
-  return materialize(whole, storage).clone().storage();
-}
-
 }  // namespace
 
 // Answers the allocations of the task that is running. Matched by size in recorded order, so that an
@@ -288,7 +280,8 @@ void BoundProgram::adopt(const TensorRef& expected, const at::Tensor& result, Ta
     if (addresses_[b] != planned_[b]) point(expected.buffer, planned_[b]);
     materialize(expected, storages_[b]).copy_(result);
   } else {
-    give(expected.buffer, on_borrowed_memory ? copy_of(result.storage()) : result.storage());
+    give(expected.buffer,
+         on_borrowed_memory ? all_bytes_of(result.storage()).clone().storage() : result.storage());
   }
 }
 

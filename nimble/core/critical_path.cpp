@@ -4,13 +4,6 @@
 #include <optional>
 
 namespace nimble {
-namespace {
-
-Nanoseconds cost_of(TaskId task, const TaskGraph& graph, const Machine& machine) {
-  return graph.cost(task).value_or(machine.default_cost) + machine.node_cost;
-}
-
-}  // namespace
 
 std::vector<TaskId> critical_path(const TaskGraph& graph, const Machine& machine) {
   std::vector<Nanoseconds> finish(graph.task_count());
@@ -23,7 +16,7 @@ std::vector<TaskId> critical_path(const TaskGraph& graph, const Machine& machine
       latest[task.index()] = before;
       start = finish[before.index()];
     }
-    finish[task.index()] = start + cost_of(task, graph, machine);
+    finish[task.index()] = add_times(start, time_of(graph, task, machine));
     if (!last || finish[task.index()] > finish[last->index()]) last = task;
   }
   std::vector<TaskId> path;
@@ -38,16 +31,17 @@ std::vector<Nanoseconds> longest_paths_through(const TaskGraph& graph, const Mac
   for (const TaskId task : order) {
     Nanoseconds longest = 0;
     for (const TaskId before : graph.predecessors(task)) longest = std::max(longest, until[before.index()]);
-    until[task.index()] = longest + cost_of(task, graph, machine);
+    until[task.index()] = add_times(longest, time_of(graph, task, machine));
   }
   for (auto task = order.rbegin(); task != order.rend(); ++task) {
     Nanoseconds longest = 0;
     for (const TaskId after : graph.successors(*task)) longest = std::max(longest, from[after.index()]);
-    from[task->index()] = longest + cost_of(*task, graph, machine);
+    from[task->index()] = add_times(longest, time_of(graph, *task, machine));
   }
   std::vector<Nanoseconds> through(graph.task_count());
   for (const TaskId task : order) {
-    through[task.index()] = until[task.index()] + from[task.index()] - cost_of(task, graph, machine);
+    const Nanoseconds only_behind = from[task.index()] - time_of(graph, task, machine);
+    through[task.index()] = add_times(until[task.index()], only_behind);
   }
   return through;
 }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <system_error>
@@ -29,6 +30,16 @@ void write_all(const fs::path& target, std::string_view text, const fs::path& pa
   if (!file) fail("write_file", path, last_error());
 }
 
+// Between the name of a file and what tells its writers apart.
+constexpr std::string_view kTemporary = ".tmp";
+
+bool is_temporary(std::string_view name, std::string_view ending) {
+  const auto end = name.rfind(kTemporary);
+  if (end == name.npos || !name.substr(0, end).ends_with(ending)) return false;
+  const std::string_view writer = name.substr(end + kTemporary.size());
+  return !writer.empty() && writer.find_first_not_of("0123456789-") == writer.npos;
+}
+
 }  // namespace
 
 std::string read_file(const fs::path& path) {
@@ -51,10 +62,11 @@ void write_file(const fs::path& path, std::string_view text) {
   if (fs::exists(status) && !fs::is_regular_file(status)) return write_all(path, text, path);
 
   // Through a symbolic link the file it points to is replaced, not the link.
-  const fs::path target = fs::exists(status) ? fs::canonical(path) : path;
+  const fs::path target = fs::exists(status) ? fs::canonical(path, error) : path;
+  if (target.empty()) fail("write_file", path, error.message());
   static std::atomic<unsigned> serial = 0;
   fs::path temporary = target;
-  temporary += ".tmp" + std::to_string(::getpid()) + "-" + std::to_string(serial++);
+  temporary += std::string(kTemporary) + std::to_string(::getpid()) + "-" + std::to_string(serial++);
   try {
     write_all(temporary, text, path);
     fs::rename(temporary, target, error);
@@ -62,6 +74,17 @@ void write_file(const fs::path& path, std::string_view text) {
   } catch (...) {
     fs::remove(temporary, error);
     throw;
+  }
+}
+
+void remove_left_temporaries(const fs::path& folder, std::string_view ending) {
+  const auto a_day_ago = fs::file_time_type::clock::now() - std::chrono::days(1);
+  std::error_code error;  // others may take away the same ones
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (!is_temporary(entry->path().filename().native(), ending)) continue;
+    const auto written = entry->last_write_time(error);
+    if (!error && written < a_day_ago) fs::remove(entry->path(), error);
+    error.clear();
   }
 }
 

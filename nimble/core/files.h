@@ -14,4 +14,8 @@ std::string read_file(const std::filesystem::path& path);
 // Error.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
+// A writer that is killed leaves its temporary behind. Removes those in `folder` of files whose names end
+// with `ending`, once nobody has written to them for a day.
+void remove_left_temporaries(const std::filesystem::path& folder, std::string_view ending);
+
 }  // namespace nimble

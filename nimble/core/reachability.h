@@ -32,8 +32,6 @@ class Reachability {
   // True if happens_before(task, …) needs no search.
   bool is_indexed(TaskId task) const { return chain_of_[task.index()] != kNoChain; }
 
-  std::size_t chain_count() const { return chains_.size(); }
-
   // By task t: the smallest p such that every task of `order` from position p on happens after t; the size of
   // `order` where there is none or it is not known without a search. `order` must be a topological order of
   // the graph. O(tasks * chains).

@@ -7,20 +7,17 @@
 #include "nimble/core/step_walk.h"
 
 namespace nimble {
-namespace {
 
-Nanoseconds add(Nanoseconds a, Nanoseconds b) {
+Nanoseconds add_times(Nanoseconds a, Nanoseconds b) {
   Nanoseconds sum;
   if (__builtin_add_overflow(a, b, &sum))
     throw InvalidInput("[nimble::simulate] the costs of the tasks add up to more than 2^63 ns");
   return sum;
 }
 
-Nanoseconds duration(const TaskGraph& graph, TaskId task, const Machine& machine) {
-  return add(graph.cost(task).value_or(machine.default_cost), machine.node_cost);
+Nanoseconds time_of(const TaskGraph& graph, TaskId task, const Machine& machine) {
+  return add_times(graph.cost(task).value_or(machine.default_cost), machine.node_cost);
 }
-
-}  // namespace
 
 Simulation simulate(const TaskGraph& graph, const Schedule& schedule, const Machine& machine) {
   Simulation result;
@@ -37,7 +34,7 @@ Simulation simulate(const TaskGraph& graph, const Schedule& schedule, const Mach
       if (run->task.index() >= graph.task_count())
         throw Error(
             "[nimble::simulate] the schedule runs a task that the graph does not have: verify it first");
-      const Nanoseconds end = add(time, duration(graph, run->task, machine));
+      const Nanoseconds end = add_times(time, time_of(graph, run->task, machine));
       result.tasks[run->task.index()] = {time, end};
       result.total = std::max(result.total, end);
       time = end;
@@ -45,7 +42,7 @@ Simulation simulate(const TaskGraph& graph, const Schedule& schedule, const Mach
       recorded.try_emplace(record->event, Recorded{stream, time});
     } else {
       const Recorded& event = recorded.at(std::get<WaitEvent>(step).event);
-      if (event.stream != stream) time = std::max(time, add(event.time, machine.sync_cost));
+      if (event.stream != stream) time = std::max(time, add_times(event.time, machine.sync_cost));
     }
   });
   if (!stuck.empty())
@@ -65,10 +62,10 @@ LowerBounds lower_bounds(const TaskGraph& graph, const Machine& machine) {
   for (TaskId task : graph.topological_order()) {
     Nanoseconds start = 0;
     for (TaskId before : graph.predecessors(task)) start = std::max(start, finish[before.index()]);
-    const Nanoseconds cost = duration(graph, task, machine);
-    finish[task.index()] = add(start, cost);
+    const Nanoseconds cost = time_of(graph, task, machine);
+    finish[task.index()] = add_times(start, cost);
     bounds.critical_path = std::max(bounds.critical_path, finish[task.index()]);
-    bounds.work = add(bounds.work, cost);
+    bounds.work = add_times(bounds.work, cost);
   }
   return bounds;
 }

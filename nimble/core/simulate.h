@@ -17,6 +17,11 @@ struct Machine {
   Nanoseconds default_cost = 1000;  // of a task whose cost is not known
 };
 
+// How long the task takes on this machine, and two times one after the other. Both throw InvalidInput where
+// that overflows.
+Nanoseconds time_of(const TaskGraph& graph, TaskId task, const Machine& machine);
+Nanoseconds add_times(Nanoseconds a, Nanoseconds b);
+
 struct TaskTime {
   Nanoseconds start = 0, end = 0;
 };

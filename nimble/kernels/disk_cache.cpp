@@ -3,26 +3,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 
 #include "nimble/core/error.h"
 #include "nimble/core/files.h"
+#include "nimble/core/hash.h"
 
 namespace nimble::kernels {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kFormat = "nimble cache 1\n";
+constexpr std::string_view kFormat = "nimble cache 1\n", kEnding = ".nimble";
 
-// FNV-1a: enough to notice damage and to spread names; keys are compared whole.
+// Of a value, to notice damage, and of a key, to name its file; keys are compared whole.
 std::string checksum(std::string_view text) {
-  std::uint64_t hash = 14695981039346656037u;
-  for (const char c : text) hash = (hash ^ static_cast<std::uint8_t>(c)) * 1099511628211u;
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
-  return digits;
+  Hash hash;
+  hash.add_bytes(text);
+  return hash.digits();
 }
 
 bool belongs_to_this_user_alone(const fs::path& folder) {
@@ -55,7 +52,9 @@ DiskCache::DiskCache(fs::path folder) {
   std::error_code ignored;
   if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), ignored);
   ::mkdir(folder.c_str(), S_IRWXU);  // it may be there already
-  if (belongs_to_this_user_alone(folder)) folder_ = std::move(folder);
+  if (!belongs_to_this_user_alone(folder)) return;
+  folder_ = std::move(folder);
+  remove_left_temporaries(folder_, kEnding);
 }
 
 DiskCache DiskCache::of_user() {
@@ -69,7 +68,9 @@ DiskCache DiskCache::of_user() {
   return DiskCache(home.empty() ? fs::path() : home / ".cache" / "nimble");
 }
 
-fs::path DiskCache::file_of(std::string_view key) const { return folder_ / (checksum(key) + ".cubin"); }
+fs::path DiskCache::file_of(std::string_view key) const {
+  return folder_ / (checksum(key) + std::string(kEnding));
+}
 
 std::optional<std::string> DiskCache::load(std::string_view key) const {
   if (!in_use()) return {};

@@ -14,7 +14,8 @@ namespace nimble::kernels {
 class DiskCache {
  public:
   // Makes the folder, for its owner alone, where it is missing. One that belongs to somebody else, that
-  // others may write to, or that cannot be made, is not used: then nothing is kept.
+  // others may write to, or that cannot be made, is not used: then nothing is kept. What writers that were
+  // killed have left in it goes after a day.
   explicit DiskCache(std::filesystem::path folder);
 
   // $NIMBLE_CACHE_DIR, else $XDG_CACHE_HOME/nimble, else ~/.cache/nimble; keeps nothing where there is none

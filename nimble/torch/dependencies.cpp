@@ -18,13 +18,6 @@ struct History {
   std::vector<Access> writes, reads;
 };
 
-bool covers(const TensorRef& whole, const TensorRef& part) {
-  const ByteRange outer = byte_range(whole), inner = byte_range(part);
-  const auto bytes = static_cast<std::uint64_t>(whole.numel()) * c10::elementSize(whole.dtype);
-  const bool dense = bytes == outer.end - outer.begin;
-  return dense && outer.begin <= inner.begin && inner.end <= outer.end;
-}
-
 }  // namespace
 
 TaskGraph dependencies(const Program& program, std::span<const Nanoseconds> costs) {

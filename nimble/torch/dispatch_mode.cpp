@@ -129,10 +129,12 @@ bool is_composite(const c10::OperatorHandle& op, const torch::jit::Stack& stack)
 }
 
 void call_composite(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  // Views of parameters require grad in eager code, also in inference mode, and products ask for that.
-  const auto keys = c10::impl::tls_local_dispatch_key_set();
-  const c10::impl::ForceDispatchKeyGuard with_views(keys.included_,
-                                                    keys.excluded_.remove(c10::DispatchKey::ADInplaceOrView));
+  // Views of parameters require grad in eager code, also in inference mode, and products ask for that. What
+  // marks its results as views itself, a chunk, must find none marked.
+  constexpr auto views = c10::DispatchKey::ADInplaceOrView;
+  auto keys = c10::impl::tls_local_dispatch_key_set();
+  if (!op.hasKernelForDispatchKey(views)) keys.excluded_ = keys.excluded_.remove(views);
+  const c10::impl::ForceDispatchKeyGuard guard(keys);
   op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
 }
 

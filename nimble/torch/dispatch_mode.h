@@ -4,7 +4,8 @@
 
 namespace nimble {
 
-// Feeds every operator call of this thread, and of autograd's threads that work for it, to a builder, in
+// Feeds every operator call of this thread, and of others that PyTorch hands its state to (those of
+// TorchScript's fork, and autograd's, unless these are switched off for this thread), to a builder, in
 // programs without Python. While it lives no other dispatch mode may be pushed or popped around it. In a
 // Python process use the Python package's mode: code there looks at the mode stack and expects Python objects
 // on it.

@@ -93,8 +93,6 @@ Interpreter::Interpreter(const Program& program, std::span<const at::Tensor> inp
   find_last_uses();
 }
 
-Interpreter::~Interpreter() = default;
-
 void Interpreter::plain_call(const c10::OperatorHandle& op, torch::jit::Stack* stack, const Task*) {
   op.callBoxed(stack);
 }

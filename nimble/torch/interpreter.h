@@ -24,7 +24,6 @@ class Interpreter {
   using Call = std::function<void(const c10::OperatorHandle& op, torch::jit::Stack* stack, const Task* task)>;
 
   Interpreter(const Program& program, std::span<const at::Tensor> inputs, Call call = plain_call);
-  ~Interpreter();
 
   static void plain_call(const c10::OperatorHandle& op, torch::jit::Stack* stack, const Task* task);
 

@@ -3,18 +3,6 @@
 #include <ATen/ATen.h>
 
 namespace nimble {
-namespace {
-
-// All bytes of the tensor's storage, whatever view of it the tensor is.
-at::Tensor whole_storage(const at::Tensor& tensor) {
-  TensorRef ref;
-  ref.sizes = {static_cast<std::int64_t>(tensor.storage().nbytes())};
-  ref.strides = {1};
-  ref.dtype = at::kByte;
-  return materialize(ref, tensor.storage());
-}
-
-}  // namespace
 
 at::Tensor state_of(at::Generator generator) {
   const std::lock_guard lock(generator.mutex());
@@ -64,7 +52,7 @@ void OutsideState::keep(const at::Tensor& tensor) {
   if (!known_.insert(tensor.storage().unsafeGetStorageImpl()).second) return;
   const at::NoGradGuard no_grad;
   const c10::InferenceMode ordinary(false);
-  at::Tensor bytes = whole_storage(tensor);
+  at::Tensor bytes = all_bytes_of(tensor.storage());
   at::Tensor copy = bytes.clone();
   tensors_.push_back({std::move(bytes), std::move(copy), tensor.scalar_type()});
 }

@@ -38,9 +38,9 @@ ProgramBuilder::ProgramBuilder(std::span<const at::Tensor> inputs, OnRefusal on_
 ProgramBuilder::~ProgramBuilder() = default;
 
 void ProgramBuilder::refuse(Refusal refusal) {
+  const std::lock_guard lock(mutex_);
   refusal.may_pass |= in_step_;
   if (on_refusal_ == OnRefusal::kThrow && !refusal.may_pass) throw RecordError(refusal.message());
-  std::lock_guard lock(mutex_);
   if (!refusal_) refusal_ = std::move(refusal);
 }
 
@@ -63,6 +63,27 @@ BufferId ProgramBuilder::known_buffer(const at::Tensor& tensor) {
   return track(tensor,
                {.kind = BufferKind::kExternal, .outside = tensor, .address = tensor.storage().mutable_data()},
                false);
+}
+
+bool ProgramBuilder::lies_within_inputs(const TensorRef& ref) const {
+  if (program_.buffer(ref.buffer).kind != BufferKind::kInput) return true;
+  const ByteRange range = byte_range(ref);
+  if (range.empty()) return true;
+  ByteRange given;
+  for (const TensorRef& input : program_.inputs) {
+    if (input.buffer != ref.buffer) continue;
+    const ByteRange one = byte_range(input);
+    if (one.empty()) continue;
+    given = given.empty() ? one : ByteRange{std::min(given.begin, one.begin), std::max(given.end, one.end)};
+  }
+  return given.begin <= range.begin && range.end <= given.end;
+}
+
+void ProgramBuilder::bind_outside(const at::Tensor& tensor, BufferId input) {
+  Buffer& buffer = program_.buffers[input.index()];
+  buffer.kind = BufferKind::kExternal;
+  buffer.outside = tensor;
+  buffer.address = tensor.storage().mutable_data();
 }
 
 void ProgramBuilder::know(const Buffer& buffer) {
@@ -168,9 +189,19 @@ void ProgramBuilder::call(const c10::OperatorHandle& op, torch::jit::Stack* stac
                 std::make_move_iterator(results.end()));
 }
 
+bool ProgramBuilder::is_refused() {
+  const std::lock_guard lock(mutex_);
+  return refusal_.has_value();
+}
+
+bool ProgramBuilder::is_paused() {
+  const std::lock_guard lock(mutex_);
+  return paused_;
+}
+
 void ProgramBuilder::call_once(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string where) {
-  if (refusal_) return op.callBoxed(stack);  // nobody will replay this: just run
-  if (paused_) return call_unrecorded(op, stack);
+  if (is_refused()) return op.callBoxed(stack);  // nobody will replay this: just run
+  if (is_paused()) return call_unrecorded(op, stack);
   bool hooked = false;
   if (const auto node = torch::autograd::get_current_node(); node && !at::GradMode::is_enabled()) {
     const std::lock_guard lock(mutex_);
@@ -184,7 +215,7 @@ void ProgramBuilder::call_once(const c10::OperatorHandle& op, torch::jit::Stack*
     return op.callBoxed(stack);
   }
   Call call = before(op, *stack, std::move(where));
-  if (refusal_) return op.callBoxed(stack);
+  if (is_refused()) return op.callBoxed(stack);
   if (undo_) keep_before(call);
   {
     const std::lock_guard lock(mutex_);

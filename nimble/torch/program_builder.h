@@ -21,8 +21,9 @@ namespace nimble {
 
 class AllocationsOfCall;
 
-// Watches one run of the user's function, call by call, and makes a Program of it. Fed by a dispatch mode, on
-// one thread at a time: backward passes stay on the thread that records.
+// Watches one run of the user's function, call by call, and makes a Program of it. Fed by a dispatch mode,
+// nearly always on one thread: backward passes stay on the thread that records. But TorchScript's fork hands
+// the mode on to threads of its own, so calls may come from several at once.
 //
 // Identity is storage: a buffer is one storage, held weakly so that recording costs no memory.
 class ProgramBuilder {
@@ -114,9 +115,15 @@ class ProgramBuilder {
   // The buffer of a tensor that a call returned, and whether that call made it.
   std::pair<BufferId, bool> result_buffer(const at::Tensor& tensor, bool constant,
                                           AllocationsOfCall& allocations);
+  // An argument may be a part of a tensor outside that the function uses as well: that shows where it looks
+  // beyond its arguments. Then they lie where they are, and not elsewhere at every call.
+  bool lies_within_inputs(const TensorRef& ref) const;  // or in no input's memory
+  void bind_outside(const at::Tensor& tensor, BufferId input);
   Operand argument_operand(const c10::IValue& value);
   void see_leaf(const at::Tensor& tensor);
 
+  bool is_refused();
+  bool is_paused();
   void call_once(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string where);
   struct Call;  // what is known before an operator runs
   Call before(const c10::OperatorHandle& op, const torch::jit::Stack& stack, std::string where);
@@ -125,7 +132,7 @@ class ProgramBuilder {
   void begin_part();
   void after(Call call, AllocationsOfCall& allocations, c10::ArrayRef<c10::IValue> results);
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // of all that calls look at and change
   OnRefusal on_refusal_;
   std::optional<Refusal> refusal_;
   Program program_;

@@ -11,7 +11,11 @@
 namespace nimble {
 
 Operand ProgramBuilder::argument_operand(const c10::IValue& value) {
-  const auto ref = [&](const at::Tensor& tensor) { return describe(tensor, known_buffer(tensor)); };
+  const auto ref = [&](const at::Tensor& tensor) {
+    TensorRef described = describe(tensor, known_buffer(tensor));
+    if (!lies_within_inputs(described)) bind_outside(tensor, described.buffer);
+    return described;
+  };
   if (value.isTensor() && value.toTensor().defined() && !is_number(value.toTensor()))
     return ref(value.toTensor());
   if (value.isTensorList() || value.isOptionalTensorList()) {
@@ -33,7 +37,7 @@ ProgramBuilder::Call ProgramBuilder::before(const c10::OperatorHandle& op, const
   const auto values = torch::jit::last(stack, op.schema().arguments().size());
   Call call{op, values.vec(), {}, twins_among(values), false, draws_random_numbers(op), std::move(where)};
 
-  std::optional<Refusal> refusal;
+  std::optional<Refusal> refusal = talks_to_other_processes(op);
   const auto& name = op.operator_name().name;
   for (const auto& value : values) {
     for_each_tensor(value, [&](const at::Tensor& tensor) {
@@ -186,10 +190,6 @@ void ProgramBuilder::after(Call call, AllocationsOfCall& allocations, c10::Array
       constant_[ref.buffer.index()] = false;
       held_[ref.buffer.index()].reset();
     });
-  }
-  if (refusal) {
-    lock.unlock();
-    return refuse(*std::move(refusal));
   }
   const bool is_view = task.writes.empty() && has_tensor_results;
   const bool is_host_value = task.writes.empty() && !has_tensor_results && !op.schema().returns().empty();

@@ -103,6 +103,14 @@ bool is_dense(const TensorRef& ref) {
       steps, [&](const auto& step) { return step.first == std::exchange(elements, elements * step.second); });
 }
 
+bool covers(const TensorRef& over, const TensorRef& under) {
+  const ByteRange a = byte_range(over), b = byte_range(under);
+  if (a.empty() || b.empty()) return false;
+  if (is_dense(over)) return a.begin <= b.begin && b.end <= a.end;
+  return over.sizes == under.sizes && over.strides == under.strides && over.offset == under.offset &&
+         c10::elementSize(over.dtype) == c10::elementSize(under.dtype);
+}
+
 TensorRef transposed(TensorRef matrix) {
   std::swap(matrix.sizes[0], matrix.sizes[1]);
   std::swap(matrix.strides[0], matrix.strides[1]);
@@ -133,6 +141,14 @@ at::Tensor materialize(const TensorRef& ref, const c10::Storage& storage) {
   if (ref.negative) tensor._set_neg(true);
   if (ref.requires_grad && !tensor.is_inference()) tensor.set_requires_grad(true);
   return tensor;
+}
+
+at::Tensor all_bytes_of(const c10::Storage& storage) {
+  const TensorRef whole{.buffer = {},
+                        .sizes = {static_cast<std::int64_t>(storage.nbytes())},
+                        .strides = {1},
+                        .dtype = at::kByte};
+  return materialize(whole, storage);
 }
 
 at::Tensor without_memory(const TensorRef& ref) {

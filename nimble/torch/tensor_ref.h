@@ -39,6 +39,9 @@ bool is_dense(const TensorRef& ref);
 // True unless it is certain that no byte belongs to both refs of the same buffer.
 bool may_overlap(const TensorRef& a, const TensorRef& b);
 
+// Who writes to all of `over` leaves nothing of what was in `under`, which is of the same buffer.
+bool covers(const TensorRef& over, const TensorRef& under);
+
 // A matrix, looked at by columns.
 TensorRef transposed(TensorRef matrix);
 
@@ -50,6 +53,9 @@ TensorRef describe(const at::Tensor& tensor, BufferId buffer);
 
 // A tensor that looks at `storage` as `ref` says, unknown to autograd.
 at::Tensor materialize(const TensorRef& ref, const c10::Storage& storage);
+
+// All bytes of a storage, whatever views of it there are.
+at::Tensor all_bytes_of(const c10::Storage& storage);
 
 // One that has no memory, to ask what would become of it.
 at::Tensor without_memory(const TensorRef& ref);

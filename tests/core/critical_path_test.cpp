@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <initializer_list>
+#include <limits>
+
+#include "nimble/core/error.h"
 
 namespace nimble {
 namespace {
@@ -40,6 +43,16 @@ TEST(CriticalPath, IsAsLongAsTheLowerBoundSays) {
   Nanoseconds length = 0;
   for (const TaskId task : critical_path(graph, machine)) length += *graph.cost(task) + machine.node_cost;
   EXPECT_EQ(length, lower_bounds(graph, machine).critical_path);
+}
+
+TEST(CriticalPath, AndThePathsThroughTasksAreRefusedWhereTimesOverflow) {
+  constexpr Nanoseconds kMost = std::numeric_limits<Nanoseconds>::max();
+  const TaskGraph chain = graph_of({kMost - 1, 2}, {{TaskId{0}, TaskId{1}}}), alone = graph_of({kMost}, {});
+  for (const TaskGraph* graph : {&chain, &alone}) {
+    EXPECT_THROW(critical_path(*graph, {.node_cost = 1}), InvalidInput);
+    EXPECT_THROW(longest_paths_through(*graph, {.node_cost = 1}), InvalidInput);
+  }
+  EXPECT_THAT(longest_paths_through(alone, {.node_cost = 0}), ElementsAre(kMost));
 }
 
 TEST(LongestPathsThrough, AreAsLongAsTheWholeOnTheCriticalPathAndShorterBesideIt) {

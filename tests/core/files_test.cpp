@@ -1,8 +1,11 @@
 #include "nimble/core/files.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 
 #include "nimble/core/error.h"
@@ -49,6 +52,35 @@ TEST(Files, ALinkStaysALink) {
   write_file(folder / "link", "new");
   EXPECT_TRUE(fs::is_symlink(folder / "link"));
   EXPECT_EQ(read_file(folder / "file"), "new");
+}
+
+// A file that somebody removes meanwhile, as its writer sees it.
+TEST(Files, AFileThatIsGoneIsNamed) {
+  TemporaryFolder folder;
+  write_file(folder / "f", "text");
+  const int file = ::open((folder / "f").c_str(), O_RDONLY);
+  fs::remove(folder / "f");
+  const std::string path = "/proc/self/fd/" + std::to_string(file);
+  EXPECT_THAT([&] { write_file(path, "text"); }, ThrowsMessage<Error>(HasSubstr(path + ": No such file")));
+  ::close(file);
+}
+
+TEST(Files, WhatKilledWritersLeftGoesAfterADay) {
+  TemporaryFolder folder;
+  const auto make = [&](const std::string& name, std::chrono::hours age) {
+    write_file(folder / name, "text");
+    fs::last_write_time(folder / name, fs::file_time_type::clock::now() - age);
+  };
+  using std::chrono::hours;
+  make("left.ours.tmp12-0", hours(25));
+  make("being written.ours.tmp12-1", hours(23));
+  make("kept.ours", hours(25));
+  for (const char* name : {"somebody's.tmp12-0", "a.ours.tmp", "a.ours.tmp1-x"}) make(name, hours(25));
+  remove_left_temporaries(folder.path(), ".ours");
+  EXPECT_EQ(folder.names(),
+            (std::vector<std::string>{"a.ours.tmp", "a.ours.tmp1-x", "being written.ours.tmp12-1",
+                                      "kept.ours", "somebody's.tmp12-0"}));
+  EXPECT_NO_THROW(remove_left_temporaries(folder / "none", ".ours"));
 }
 
 TEST(Files, WhatCannotBeReadIsNamed) {

@@ -94,8 +94,10 @@ TEST_F(NimblePlan, PrintsTheFiguresAsJson) {
 }
 
 TEST_F(NimblePlan, EveryExampleIsPlannedAndVerifiesWithAnyNumberOfStreams) {
+  std::size_t examples = 0;
   for (const auto& entry : fs::directory_iterator(kExamples)) {
     if (entry.path().extension() != ".json") continue;
+    ++examples;
     for (const char* limit : {"max", "1", "2", "1000"}) {
       SCOPED_TRACE(entry.path().string() + " --streams " + limit);
       Outcome outcome = run({entry.path().string(), "--streams", limit, "--out", "schedule.json"});
@@ -105,6 +107,7 @@ TEST_F(NimblePlan, EveryExampleIsPlannedAndVerifiesWithAnyNumberOfStreams) {
       EXPECT_EQ(outcome.out, "schedule.json: right\n");
     }
   }
+  EXPECT_GT(examples, 0u);
 }
 
 TEST_F(NimblePlan, WritesScheduleAndPictures) {
@@ -134,6 +137,12 @@ TEST_F(NimblePlan, HelpShowsExamples) {
   const Outcome outcome = run({"--help"});
   EXPECT_EQ(outcome.status, 0);
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("Examples:"), HasSubstr("--verify schedule.json net.json")));
+}
+
+TEST_F(NimblePlan, TellsItsVersion) {
+  const Outcome version = run({"--version"});
+  EXPECT_EQ(version.status, 0);
+  EXPECT_THAT(version.out, ::testing::ContainsRegex("^[0-9]+\\.[0-9]+\\.[0-9]+\n$"));
 }
 
 TEST_F(NimblePlan, AWrongScheduleIsStatus1WithEachViolationOnItsOwnLine) {
@@ -219,6 +228,9 @@ TEST_F(NimblePlan, RefusesFilesThatCannotBeReadOrWritten) {
   fs::create_directory(folder / "taken");
   expect_refusal({example("diamond.json"), "--svg", "taken"}, "taken: is a directory");
   expect_refusal({example("diamond.json"), "--out", "/dev/full"}, "No space left on device");
+  write("file", "old");
+  expect_refusal({example("diamond.json"), example("nasnet_cell.json"), "--out", "file", "--svg", "folder"},
+                 "file: Not a directory; of several graphs, the files go into a folder");
 }
 
 TEST_F(NimblePlan, NoticesThatItsReportCannotBePrinted) {
@@ -241,6 +253,7 @@ TEST_F(NimblePlan, RefusesACommandLineItDoesNotUnderstand) {
     expect_refusal({example("diamond.json"), std::string("--streams=") + limit}, "--streams");
   expect_refusal({"--verify", "s.json", example("diamond.json"), example("nasnet_cell.json")},
                  "exactly one graph");
+  expect_refusal({"--verify", "s.json", example("diamond.json"), "--streams", "3"}, "excludes");
   expect_refusal({"--verify", "s.json", example("diamond.json"), "--out", "t.json"}, "excludes");
 }
 

@@ -82,10 +82,13 @@ TEST_F(Pictures, TraceArrowsTouchTheSlicesTheyJoin) {
         return true;
     return false;
   };
+  std::size_t ends = 0;
   for (const auto& event : trace["traceEvents"])
     if (event["ph"] == "s" || event["ph"] == "f") {
+      ++ends;
       EXPECT_TRUE(inside_a_slice(event)) << event;
     }
+  EXPECT_EQ(ends, 4u);
 }
 
 TEST_F(Pictures, SvgHasABoxForEachTaskAndAnArrowForEachWait) {

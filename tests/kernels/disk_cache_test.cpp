@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -181,6 +182,18 @@ TEST_F(DiskCacheTest, AProcessThatIsKilledWhileItWritesLeavesAWholeValue) {
     cache.store("key", before);
     EXPECT_EQ(cache.load("key"), before);
   }
+}
+
+TEST_F(DiskCacheTest, WhatAKilledProcessLeftGoesADayLater) {
+  const DiskCache cache(folder);
+  cache.store("key", "value");
+  const fs::path left = cache.file_of("key").string() + ".tmp123-0";
+  write_file(left, "half a val");
+  EXPECT_TRUE(DiskCache(folder).in_use());
+  EXPECT_TRUE(fs::exists(left)) << "somebody may be writing it";
+  fs::last_write_time(left, fs::file_time_type::clock::now() - std::chrono::hours(25));
+  EXPECT_EQ(DiskCache(folder).load("key"), "value");
+  EXPECT_FALSE(fs::exists(left));
 }
 
 TEST_F(DiskCacheTest, TheUsersFolderIsNamedByTheEnvironment) {

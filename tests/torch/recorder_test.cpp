@@ -1,4 +1,7 @@
+#include <ATen/ThreadLocalState.h>
 #include <gtest/gtest.h>
+
+#include <thread>
 
 #include "recorded.h"
 
@@ -197,6 +200,28 @@ TEST(Recorder, AnOutArgumentHasItsFinalShapeFromTheStart) {
   });
   ASSERT_EQ(operators(program), (std::vector<std::string>{"aten::mm", "aten::relu"}));
   EXPECT_EQ(program.tasks[0].writes.at(0).numel(), 9);
+}
+
+// As those of TorchScript's fork do.
+TEST(Recorder, SeesWhatOtherThreadsDoUnderItsState) {
+  constexpr int kCalls = 200;
+  const Program program = record({torch::randn({4})}, [](const Tensors& in) -> Tensors {
+    const auto chain = [&](const at::Tensor& x) {
+      at::Tensor y = x;
+      for (int i = 0; i < kCalls; ++i) y = y.sin();
+      return y;
+    };
+    const at::ThreadLocalState state;
+    at::Tensor theirs;
+    std::thread another([&] {
+      const at::ThreadLocalStateGuard same(state);
+      theirs = chain(in[0]);
+    });
+    const at::Tensor ours = chain(in[0]);
+    another.join();
+    return {ours + theirs};
+  });
+  EXPECT_EQ(program.tasks.size(), 2 * kCalls + 1);
 }
 
 TEST(Recorder, PrintsOneLineForEachTask) {

@@ -70,6 +70,24 @@ TEST(TensorRef, MayOverlapNeverMissesASharedElement) {
   EXPECT_GT(told_apart, views.size());  // and it is not so careful as to be useless
 }
 
+TEST(TensorRef, CoversWhatItsElementsLeaveNothingOf) {
+  const at::Tensor base = torch::zeros({3, 4});
+  EXPECT_TRUE(covers(ref(base), ref(base.slice(1, 1, 3))));
+  EXPECT_TRUE(covers(ref(base.t()), ref(base)));
+  EXPECT_FALSE(covers(ref(base[1]), ref(base)));
+  const at::Tensor columns = base.slice(1, 0, 2);
+  EXPECT_TRUE(covers(ref(columns), ref(columns)));
+  EXPECT_FALSE(covers(ref(columns), ref(columns[0])));  // it is, but nobody asks
+  // As many elements as lie between the first and the last, but none of those.
+  EXPECT_FALSE(covers(ref(base.as_strided({2, 2}, {0, 3})), ref(base[0].slice(0, 1, 3))));
+}
+
+TEST(TensorRef, AllBytesOfAStorageAreThoseBesideAViewToo) {
+  const at::Tensor base = torch::arange(6, at::kInt);
+  const at::Tensor bytes = all_bytes_of(base.slice(0, 2, 3).storage());
+  EXPECT_TRUE(at::equal(bytes.view(at::kInt), base));
+}
+
 TEST(TensorRef, MaterializedTensorLooksAtTheSameElements) {
   const at::Tensor base = torch::arange(24.).view({2, 3, 4});
   for (const at::Tensor& view :

@@ -206,8 +206,7 @@ class CpuExecutable final : public Executable {
     if (fork_generation() == generation_) return;
     throw Error(
         "[nimble::replay] this function was compiled before the process forked; threads and schedules do not "
-        "survive a "
-        "fork. Compile it in the child, or start the child with the 'spawn' method");
+        "survive a fork. Compile it in the child, or start the child with the 'spawn' method");
   }
 
   void run_streams() {

@@ -32,12 +32,19 @@ void Event::wait_for(std::uint64_t value) const {
 }
 
 StreamWorkers::StreamWorkers(std::size_t count, std::function<void()> setup) : done_(count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    threads_.emplace_back([this, i, setup] { work(i, setup); });
+  try {
+    for (std::size_t i = 0; i < count; ++i) {
+      threads_.emplace_back([this, i, setup] { work(i, setup); });
+    }
+  } catch (...) {
+    stop();
+    throw;
   }
 }
 
-StreamWorkers::~StreamWorkers() {
+StreamWorkers::~StreamWorkers() { stop(); }
+
+void StreamWorkers::stop() {
   stopping_.store(true);
   start_.raise_to(++round_);
   for (auto& thread : threads_) thread.join();

@@ -23,7 +23,8 @@ class Event {
 // when the owner goes.
 class StreamWorkers {
  public:
-  // `setup` runs once on each of the `count` threads before its first job.
+  // `setup` runs once on each of the `count` threads before its first job. Throws what std::thread throws
+  // where that many are not to be had.
   StreamWorkers(std::size_t count, std::function<void()> setup);
   ~StreamWorkers();
   StreamWorkers(const StreamWorkers&) = delete;
@@ -35,6 +36,7 @@ class StreamWorkers {
 
  private:
   void work(std::size_t index, const std::function<void()>& setup);
+  void stop();
 
   std::vector<std::thread> threads_;
   const std::function<void(std::size_t)>* job_ = nullptr;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "nimble/backend/cuda/alignment.h"
 #include "nimble/core/memory_plan.h"
 
 namespace nimble::cuda {
@@ -32,9 +33,6 @@ bool has_any(Workspaces& workspaces, cudaStream_t stream) {
     return std::get<1>(entry.first) == static_cast<void*>(stream);
   });
 }
-
-constexpr std::uint64_t kAlignment = 512;
-std::uint64_t align(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 // Memory filled with a number that no kernel leaves behind, on which the last byte written can be found.
 class Traced {

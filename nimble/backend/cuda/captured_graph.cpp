@@ -2,7 +2,6 @@
 
 #include <c10/cuda/CUDAGuard.h>
 
-#include <mutex>
 #include <optional>
 
 #include "nimble/backend/cuda/capture_refusal.h"
@@ -10,11 +9,6 @@
 
 namespace nimble::cuda {
 namespace {
-
-std::mutex& capturing() {
-  static auto* mutex = new std::mutex;
-  return *mutex;
-}
 
 // A capture on one stream, in a mode that leaves other threads alone. Given up unless finished.
 class Capture {
@@ -109,8 +103,5 @@ void CapturedGraph::launch(cudaStream_t stream, std::span<const Copy> copies_in,
   generators_.advance();
   cuda::launch(executable_, stream);
 }
-
-std::unique_lock<std::mutex> one_capture_at_a_time() { return std::unique_lock(capturing()); }
-std::unique_lock<std::mutex> no_capture_meanwhile() { return {capturing(), std::try_to_lock}; }
 
 }  // namespace nimble::cuda

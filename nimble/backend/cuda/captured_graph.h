@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "nimble/backend/cuda/device_program.h"
@@ -49,12 +48,5 @@ class CapturedGraph {
   GraphCopies copies_in_, copies_out_;
   std::uint64_t unplanned_ = 0;
 };
-
-// Captures and what prepares them happen one after the other in the whole process: a PyTorch generator can be
-// captured by one thread at a time.
-std::unique_lock<std::mutex> one_capture_at_a_time();
-
-// The same for whoever will not wait: not locked if somebody is capturing.
-std::unique_lock<std::mutex> no_capture_meanwhile();
 
 }  // namespace nimble::cuda

@@ -6,6 +6,7 @@
 #include <array>
 #include <sstream>
 
+#include "nimble/backend/cuda/alignment.h"
 #include "nimble/backend/cuda/graph_executable.h"
 #include "nimble/backend/cuda/handles.h"
 #include "nimble/backend/cuda/host_tensors.h"
@@ -19,7 +20,7 @@ namespace {
 
 class CudaBackend final : public Backend {
  public:
-  std::uint64_t alignment() const override { return 512; }  // what PyTorch's caching allocator gives
+  std::uint64_t alignment() const override { return cuda::kAlignment; }
 
   void watch_allocations() override { cuda::install_planned_allocator(); }
 
@@ -67,8 +68,7 @@ Backend& cuda_backend() {
   if (!cuda_available()) {
     throw Error(
         "[nimble::compile] no CUDA device was found: there is none, its driver does not work, or "
-        "CUDA_VISIBLE_DEVICES "
-        "hides it. Move the model and its inputs to the CPU");
+        "CUDA_VISIBLE_DEVICES hides it. Move the model and its inputs to the CPU");
   }
   static CudaBackend backend;
   return backend;

@@ -12,23 +12,21 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "nimble/backend/cuda/alignment.h"
 #include "nimble/backend/cuda/capture_refusal.h"
-#include "nimble/backend/cuda/captured_graph.h"
+#include "nimble/backend/cuda/capture_turns.h"
 #include "nimble/torch/outside_state.h"
 
 namespace nimble::cuda {
 namespace {
-
-constexpr std::uint64_t kAlignment = 512;
-std::uint64_t align(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 ExecutionPlan on_device(ExecutionPlan plan) {
   plan.program = std::make_shared<const Program>(move_host_tensors(*plan.program));
   return plan;
 }
 
-// By buffer: how far its first byte lies behind a multiple of 512. PyTorch's own storages begin at one,
-// foreign memory (from_blob) anywhere, and only an example can tell.
+// By buffer: how far its first byte lies behind a multiple of kAlignment. PyTorch's own storages begin at
+// one, foreign memory (from_blob) anywhere, and only an example can tell.
 std::vector<std::uint64_t> misalignments(const Program& program, std::span<const at::Tensor> examples) {
   std::vector<std::uint64_t> misaligned(program.buffers.size(), 0);
   if (examples.size() != program.inputs.size()) return misaligned;
@@ -105,7 +103,7 @@ DeviceProgram::~DeviceProgram() {
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_.index());
     // In somebody's capture the copies would be part of it. Then what escaped keeps our memory alive.
     if (is_captured(stream) || !bound_.has_moved_in()) return;
-    // Somebody may have changed gradients on any stream. While another thread captures, the whole device must
+    // Somebody may have changed gradients on any stream. While somebody captures, the whole device must
     // not be waited for; then, too, they keep our memory alive.
     const auto alone = no_capture_meanwhile();
     if (!alone) return;

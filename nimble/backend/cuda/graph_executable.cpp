@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "nimble/backend/cuda/capture_turns.h"
 #include "nimble/backend/cuda/captured_graph.h"
 #include "nimble/backend/cuda/device_program.h"
 #include "nimble/backend/cuda/launch_time.h"

@@ -57,14 +57,6 @@ std::vector<bool> moved_to_device(const Program& program) {
   return moved;
 }
 
-at::Tensor bytes_of(const c10::Storage& storage) {
-  const TensorRef whole{.buffer = {},
-                        .sizes = {static_cast<std::int64_t>(storage.nbytes())},
-                        .strides = {1},
-                        .dtype = at::kByte};
-  return materialize(whole, storage);
-}
-
 [[noreturn]] void refuse(const Program& program, const Task& task, std::string why, std::string advice) {
   throw TaskRefused(
       Refusal{task.op.operator_name().name, std::move(why), std::move(advice), task.where}.message(),
@@ -127,7 +119,7 @@ Program move_host_tensors(Program program) {
     Buffer& buffer = program.buffers[b];
     buffer.device = device;
     if (!buffer.outside.defined()) continue;
-    buffer.outside = bytes_of(buffer.outside.storage()).to(device);
+    buffer.outside = all_bytes_of(buffer.outside.storage()).to(device);
     buffer.address = buffer.outside.mutable_data_ptr();
   }
   return program;

@@ -1,8 +1,10 @@
 #include "nimble/backend/cuda/launch_time.h"
 
-#include <algorithm>
 #include <chrono>
+#include <utility>
 #include <vector>
+
+#include "nimble/core/median.h"
 
 namespace nimble::cuda {
 
@@ -18,9 +20,7 @@ Nanoseconds launch_time(CapturedGraph& graph, cudaStream_t stream) {
     graph.launch_again(stream);
     times.push_back(std::chrono::nanoseconds(Clock::now() - begin).count());
   }
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::ranges::nth_element(times, middle);
-  return *middle;
+  return median(std::move(times));
 }
 
 }  // namespace nimble::cuda

@@ -73,8 +73,7 @@ void install_planned_allocator() {
     if (pytorchs->name() == "cudaMallocAsync") {
       throw Error(
           "[nimble::compile] PyTorch was told to allocate with cudaMallocAsync, whose memory cannot be "
-          "planned. Leave "
-          "'backend:cudaMallocAsync' out of PYTORCH_CUDA_ALLOC_CONF");
+          "planned. Leave 'backend:cudaMallocAsync' out of PYTORCH_CUDA_ALLOC_CONF");
     }
     pytorch_allocator = pytorchs;
     static auto* ours = new PlannedAllocator(pytorchs);

@@ -2,7 +2,7 @@
 
 #include <c10/cuda/CUDAGuard.h>
 
-#include "nimble/backend/cuda/captured_graph.h"
+#include "nimble/backend/cuda/capture_turns.h"
 #include "nimble/backend/cuda/device_program.h"
 #include "nimble/backend/cuda/schedule_streams.h"
 #include "nimble/backend/cuda/task_timeline.h"

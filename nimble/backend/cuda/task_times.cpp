@@ -6,9 +6,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "nimble/backend/cuda/captured_graph.h"
-#include "nimble/kernels/cuda/dependent_launch.h"
-#include "nimble/torch/outside_state.h"
+#include "nimble/backend/cuda/timed_replays.h"
+#include "nimble/core/median.h"
 
 namespace nimble::cuda {
 namespace {
@@ -21,46 +20,26 @@ std::vector<Nanoseconds> times_between(Events events, DeviceProgram& program,
                                        std::span<const at::Tensor> inputs) {
   constexpr std::size_t kRuns = 5;
   const c10::cuda::CUDAGuard on_device(program.device());
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
-  const auto alone = one_capture_at_a_time();
-  const DeviceProgram::Use use(program, stream);
-  program.copy_in(inputs, stream);
-  program.update_scalars(inputs);
-  if (!program.is_warm()) program.warm_up();
-
   const auto& order = program.plan().schedule.launch_order;
   const std::size_t count = events == Events::kBetweenTasks ? order.size() : 1;
-  std::vector<Event> recorded;
-  for (std::size_t i = 0; i <= count; ++i) recorded.emplace_back(Event::Timing::kOn);
-  // Events lie between the tasks, so no kernel could begin early.
-  const kernels::WithoutDependentLaunches without;
-  CapturedGraph graph(program, {}, [&](cudaStream_t origin, IssueTask issue_task) {
+  std::vector<Event> recorded = timing_events(count + 1);
+  const auto issue_all = [&](cudaStream_t origin, IssueTask issue_task) {
     recorded.front().record_in_graph(origin);
     for (std::size_t i = 0; i < order.size(); ++i) {
       issue_task(order[i], origin);
       if (i + 1 < count) recorded[i + 1].record_in_graph(origin);
     }
     recorded.back().record_in_graph(origin);
-  });
-
-  const OutsideState before = OutsideState::save(program.program(), {});
+  };
   std::vector<std::vector<float>> milliseconds(count);
-  for (std::size_t run = 0; run <= kRuns; ++run) {
-    program.copy_in(inputs, stream);  // a program may write to its inputs
-    graph.launch(stream);
-    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    if (run == 0) continue;
+  replay_timed(program, inputs, {}, issue_all, kRuns, [&] {
     for (std::size_t i = 0; i < count; ++i) {
       milliseconds[i].push_back(recorded[i + 1].milliseconds_since(recorded[i]));
     }
-  }
-  before.restore();
+  });
 
   std::vector<Nanoseconds> times;
-  for (std::vector<float>& runs : milliseconds) {
-    std::nth_element(runs.begin(), runs.begin() + kRuns / 2, runs.end());
-    times.push_back(std::llround(runs[kRuns / 2] * 1e6));
-  }
+  for (std::vector<float>& runs : milliseconds) times.push_back(std::llround(median(std::move(runs)) * 1e6));
   return times;
 }
 

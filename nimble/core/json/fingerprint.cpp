@@ -1,38 +1,37 @@
 #include <cstdint>
-#include <cstdio>
 #include <span>
 #include <string_view>
 
+#include "nimble/core/hash.h"
 #include "nimble/core/json.h"
 
 namespace nimble {
 namespace {
 
-// FNV-1a. Strings and lists go in behind their length, so that no two different graphs spell the same bytes.
-class Hash {
+// Strings and lists go in behind their length, so that no two different graphs spell the same bytes.
+class GraphHash {
  public:
   void add(std::uint64_t number) {
-    for (int shift = 0; shift < 64; shift += 8) add_byte(static_cast<std::uint8_t>(number >> shift));
+    for (int shift = 0; shift < 64; shift += 8) hash_.add_byte(static_cast<std::uint8_t>(number >> shift));
   }
   void add(std::string_view text) {
     add(text.size());
-    for (char c : text) add_byte(static_cast<std::uint8_t>(c));
+    hash_.add_bytes(text);
   }
   void add(std::span<const TaskId> tasks) {
     add(tasks.size());
     for (TaskId task : tasks) add(std::uint64_t{task.value});
   }
-  std::uint64_t value() const { return hash_; }
+  std::string digits() const { return hash_.digits(); }
 
  private:
-  void add_byte(std::uint8_t byte) { hash_ = (hash_ ^ byte) * 1099511628211u; }
-  std::uint64_t hash_ = 14695981039346656037u;
+  Hash hash_;
 };
 
 }  // namespace
 
 std::string fingerprint(const GraphFile& file) {
-  Hash hash;
+  GraphHash hash;
   hash.add(file.graph.task_count());
   for (std::uint32_t t = 0; t < file.graph.task_count(); ++t) {
     hash.add(file.graph.name(TaskId{t}));
@@ -45,9 +44,7 @@ std::string fingerprint(const GraphFile& file) {
     hash.add(buffer.alignment);
     hash.add(buffer.uses);
   }
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash.value()));
-  return digits;
+  return hash.digits();
 }
 
 }  // namespace nimble

@@ -14,6 +14,11 @@ double number(const Task& task, std::size_t argument, double otherwise) {
   return value.isNone() ? otherwise : value.toScalar().toDouble();
 }
 
+// oneDNN refuses bounds that cross or are no numbers.
+std::optional<Activation> between(double least, double most) {
+  return least <= most ? std::optional(Activation{"hardtanh", {least, most}}) : std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Activation> activation_of(const Task& task) {
@@ -24,12 +29,12 @@ std::optional<Activation> activation_of(const Task& task) {
   const auto& [name, overload] = task.op.operator_name();
   if (!overload.empty()) return std::nullopt;  // it writes to a tensor that it was given, or takes tensors
   if (const auto found = plain.find(name); found != plain.end()) return Activation{found->second};
-  if (name == "aten::hardtanh") return Activation{"hardtanh", {number(task, 1, 0), number(task, 2, 0)}};
+  if (name == "aten::hardtanh") return between(number(task, 1, 0), number(task, 2, 0));
   if (name == "aten::leaky_relu") return Activation{"leaky_relu", {number(task, 1, 0)}};
   if (name == "aten::gelu") return Activation{"gelu", {}, value_argument(task, 1).toStringRef()};
   if (name == "aten::clamp") {
-    constexpr double kMost = std::numeric_limits<float>::max();
-    return Activation{"hardtanh", {number(task, 1, -kMost), number(task, 2, kMost)}};
+    constexpr double kOpen = std::numeric_limits<double>::infinity();
+    return between(number(task, 1, -kOpen), number(task, 2, kOpen));
   }
   return std::nullopt;
 }

@@ -24,14 +24,14 @@ using Numbers = std::vector<std::int64_t>;
 
 // The same amount on both sides of each of the last dimensions.
 struct Padding {
-  Numbers amounts;  // of the last dimensions, in their order
-  double value;
+  Numbers amounts;   // of the last dimensions, in their order
+  at::Scalar value;  // may be complex
 };
 
 std::optional<Padding> padding_of(const Task& task) {
   if (!is_call_of(task, "aten::constant_pad_nd") || !task.op.operator_name().overload_name.empty()) return {};
   const Numbers sides = value_argument(task, 1).toIntVector();  // two for each dimension, from the last on
-  Padding padding{.amounts = {}, .value = value_argument(task, 2).toScalar().toDouble()};
+  Padding padding{.amounts = {}, .value = value_argument(task, 2).toScalar()};
   for (std::size_t i = 0; i + 1 < sides.size(); i += 2) {
     if (sides[i] != sides[i + 1] || sides[i] < 0) return {};
     padding.amounts.insert(padding.amounts.begin(), sides[i]);
@@ -62,7 +62,7 @@ std::optional<std::vector<Operand>> padded_convolution(const Task& task, const P
   const TensorRef& weight = *tensor_argument(task, kWeight);
   const std::size_t dimensions = weight.sizes.size() - 2;
   const auto total = sum(for_each_of(dimensions, value_argument(task, kPadding)), padding.amounts);
-  if (padding.value != 0 || !total) return {};
+  if (!padding.value.equal(0) || !total) return {};
   // Beyond that a filter would see nothing of the image, which not every library knows.
   Numbers most = for_each_of(dimensions, value_argument(task, kDilation));
   for (std::size_t d = 0; d < dimensions; ++d) most[d] *= weight.sizes[d + 2] - 1;
@@ -83,7 +83,7 @@ std::optional<Numbers> padding_of_pooling(const Task& task, const Padding& paddi
 
 std::optional<std::vector<Operand>> padded_average(const Task& task, const Padding& padding) {
   constexpr std::size_t kPadding = 3, kCeilMode = 4, kCountIncludePad = 5;
-  if (!is_call_of(task, "aten::avg_pool2d") || padding.value != 0) return {};
+  if (!is_call_of(task, "aten::avg_pool2d") || !padding.value.equal(0)) return {};
   const auto total = padding_of_pooling(task, padding, value_argument(task, kCeilMode).toBool());
   const Numbers own = value_argument(task, kPadding).toIntVector();
   const bool counts_own = value_argument(task, kCountIncludePad).toBool();
@@ -100,7 +100,7 @@ std::optional<std::vector<Operand>> padded_maximum(const Task& task, const Paddi
                                                    const Uses& uses) {
   constexpr std::size_t kPadding = 3, kCeilMode = 5;
   if (!is_call_of(task, "aten::max_pool2d_with_indices")) return {};
-  if (padding.value != -std::numeric_limits<double>::infinity()) return {};
+  if (!padding.value.equal(-std::numeric_limits<double>::infinity())) return {};
   const auto* places = std::get_if<TensorRef>(&task.results[1]);
   if (!places || !uses.is_unread(places->buffer)) return {};
   const auto total = padding_of_pooling(task, padding, value_argument(task, kCeilMode).toBool());

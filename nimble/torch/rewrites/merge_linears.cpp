@@ -137,22 +137,18 @@ class Merge {
            !has_activation(linear);
   }
 
-  bool is_there(const TensorRef& weight, TaskId task) const {
-    return std::ranges::all_of(uses_.writers(weight.buffer), [&](TaskId writer) { return writer < task; });
-  }
-
   // What makes a weight from others may come later in the program, as autocast's casts do; then it can be
   // made sooner.
   bool can_be_there(const TensorRef& weight, TaskId task) const {
-    if (is_there(weight, task)) return true;
+    if (uses_.is_there(weight, task)) return true;
     const Task& maker = program_.task(uses_.writers(weight.buffer).front());
     return maker.results.size() == 1 && std::holds_alternative<TensorRef>(maker.results[0]) &&
            first_result(maker).offset == 0 && maker.writes == std::vector{first_result(maker)} &&
-           std::ranges::all_of(maker.reads, [&](const TensorRef& ref) { return is_there(ref, task); });
+           std::ranges::all_of(maker.reads, [&](const TensorRef& ref) { return uses_.is_there(ref, task); });
   }
 
   TensorRef bring(TensorRef weight, TaskId task) {
-    if (is_there(weight, task)) return weight;
+    if (uses_.is_there(weight, task)) return weight;
     const Task& maker = program_.task(uses_.writers(weight.buffer).front());
     TensorRef made = first_result(maker);
     made.buffer = edit_.new_tensor(made.sizes, made.dtype, program_.buffer(weight.buffer).device).buffer;

@@ -47,15 +47,6 @@ c10::OperatorHandle in_place(const c10::OperatorHandle& op) {
   return find_operator((name + '_').c_str(), overload.c_str());
 }
 
-// Who writes to all of `over` leaves nothing of what was in `under`.
-bool covers(const TensorRef& over, const TensorRef& under) {
-  const ByteRange a = byte_range(over), b = byte_range(under);
-  if (a.empty() || b.empty()) return false;
-  if (is_dense(over)) return a.begin <= b.begin && b.end <= a.end;
-  return over.sizes == under.sizes && over.strides == under.strides && over.offset == under.offset &&
-         c10::elementSize(over.dtype) == c10::elementSize(under.dtype);
-}
-
 // What will still be read, while a program is gone through from its last task to its first.
 class Needed {
  public:

@@ -69,6 +69,10 @@ bool Uses::can_move(TaskId task, TaskId later) const {
   return true;
 }
 
+bool Uses::is_there(const TensorRef& ref, TaskId task) const {
+  return std::ranges::all_of(writers(ref.buffer), [&](TaskId writer) { return writer < task; });
+}
+
 bool Uses::never_rewritten(const TensorRef& ref) const {
   return writers(ref.buffer).size() <= (program_.buffer(ref.buffer).kind == BufferKind::kInternal ? 1u : 0u);
 }

@@ -34,6 +34,9 @@ class Uses {
   // Whether `task` would read the same values in the place of `later`: nobody writes to them in between.
   bool can_move(TaskId task, TaskId later) const;
 
+  // All that is ever written to it is there when `task` begins.
+  bool is_there(const TensorRef& ref, TaskId task) const;
+
   // Nobody changes these elements once they are there, so they may be read later than they were.
   bool never_rewritten(const TensorRef& ref) const;
 

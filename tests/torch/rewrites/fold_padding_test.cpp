@@ -50,6 +50,15 @@ return %0 %1
   expect_same(result.program, function, image_);
 }
 
+TEST_F(FoldPadding, NumbersThatAreComplexArePaddedWithAsBefore) {
+  EXPECT_EQ(fired_on([&](const Tensors& in) -> Tensors {
+              const at::Tensor spectrum =
+                  at::constant_pad_nd(at::fft_fft(in[0]), {1, 1}, c10::complex<double>(0, 2));
+              return {convolve(at::constant_pad_nd(in[0], {1, 1})), at::real(spectrum).exp()};
+            }),
+            1u);
+}
+
 TEST_F(FoldPadding, OfOneDimensionAndOfThree) {
   const at::Tensor line = torch::randn({4, 2, 3}), cube = torch::randn({4, 2, 3, 3, 3});
   const std::vector<std::string> convolution = {"aten::convolution"};

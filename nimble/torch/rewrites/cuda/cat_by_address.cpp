@@ -98,15 +98,15 @@ class ByAddress {
   // With convolutions of PyTorch's made by our own kernel, or without.
   std::optional<Plan> faster_plan_for(TaskId cat, const TensorRef& whole) {
     for (const bool converts : {true, false}) {
-      converts_ = converts && chooses_;
-      auto plan = plan_for(cat, whole);
-      if (plan && is_faster(*plan)) return plan;
+      auto plan = plan_for(cat, whole, converts && chooses_);
+      if (plan && is_faster(*plan, converts && chooses_)) return plan;
     }
     return {};
   }
 
-  // How the parts of `cat` get into `whole`, which is its result or a slice of something larger.
-  std::optional<Plan> plan_for(TaskId cat, const TensorRef& whole) const {
+  // How the parts of `cat` get into `whole`, which is its result or a slice of something larger. `converts`
+  // says whether convolutions that cannot write to slices may be made by our own kernel.
+  std::optional<Plan> plan_for(TaskId cat, const TensorRef& whole, bool converts) const {
     const auto& parts = parts_of(program_.task(cat)).refs;
     const auto places = slices_for(program_.task(cat), whole);
     if (!places) return {};
@@ -115,7 +115,7 @@ class ByAddress {
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const TensorRef& part = *parts[p];
       const TensorRef& place = (*places)[p];
-      auto written = plan_to_write(part, place, cat);
+      auto written = plan_to_write(part, place, cat, converts);
       if (written) {
         plan.add(*std::move(written));
         plan.slice_of.emplace(part.buffer, place);
@@ -138,7 +138,8 @@ class ByAddress {
   }
 
   // How a part gets into its place without a copy.
-  std::optional<Plan> plan_to_write(const TensorRef& part, const TensorRef& place, TaskId cat) const {
+  std::optional<Plan> plan_to_write(const TensorRef& part, const TensorRef& place, TaskId cat,
+                                    bool converts) const {
     // One that depends on weights alone is made once, and cannot be if it is a part of something else.
     if (!uses_.is_private(part.buffer) || !is_written_once(part) || uses_.is_weight(part)) return {};
     const TaskId maker = uses_.writers(part.buffer)[0];
@@ -148,8 +149,8 @@ class ByAddress {
       return {};
     }
     if (!same_order(part, place) || !is_rows(place) || !others_read_slices(part, cat)) return {};
-    if (joins(program_.task(maker))) return plan_for(maker, place);
-    if (ways_to_write(maker, {{part.buffer, place}}).empty()) return {};
+    if (joins(program_.task(maker))) return plan_for(maker, place, converts);
+    if (ways_to_write(maker, {{part.buffer, place}}, converts).empty()) return {};
     return Plan{.gone = {}, .writers = {maker}, .slice_of = {}, .copies = {}};
   }
 
@@ -168,12 +169,12 @@ class ByAddress {
   }
 
   // Measured without the copies, which are made beside other work. Also settles how each writer does it.
-  bool is_faster(Plan& plan) {
+  bool is_faster(Plan& plan, bool converts) {
     Slices slices = plan.slice_of;  // with other results of the same writers
     slices.insert(plan_.slice_of.begin(), plan_.slice_of.end());
     std::vector<Task> by_address, as_it_is;
     for (const TaskId writer : std::set(plan.writers.begin(), plan.writers.end())) {
-      by_address.push_back(fastest_writer(writer, slices));
+      by_address.push_back(fastest_writer(writer, slices, converts));
       plan.chosen.insert_or_assign(writer, by_address.back());
       const auto before = plan_.chosen.find(writer);
       as_it_is.push_back(before == plan_.chosen.end() ? program_.task(writer) : before->second);
@@ -186,15 +187,15 @@ class ByAddress {
     return true;
   }
 
-  Task fastest_writer(TaskId writer, const Slices& slices) {
+  Task fastest_writer(TaskId writer, const Slices& slices, bool converts) {
     std::vector<std::vector<Task>> candidates;
-    for (Task& way : ways_to_write(writer, slices)) candidates.push_back({std::move(way)});
+    for (Task& way : ways_to_write(writer, slices, converts)) candidates.push_back({std::move(way)});
     const std::size_t best = candidates.size() > 1 ? chooser_.faster_of(edit_.buffers(), candidates) : 0;
     return candidates[best][0];
   }
 
   // The tasks that do what `writer` does and write what is a part to its slice.
-  std::vector<Task> ways_to_write(TaskId writer, const Slices& slices) const {
+  std::vector<Task> ways_to_write(TaskId writer, const Slices& slices, bool converts) const {
     const Task& task = program_.task(writer);
     const auto results = made_by(task);
     TensorRefList places;
@@ -204,7 +205,7 @@ class ByAddress {
       return proposals(task_writing_to(places, writer, *op, task.arguments, edit_));
     }
     std::vector<Task> ways;
-    const auto call = converts_ ? convolution_call(task, uses_) : std::nullopt;
+    const auto call = converts ? convolution_call(task, uses_) : std::nullopt;
     if (!call || !suits_matrix_kernel(call->convolution)) return ways;
     static const auto op = find_operator("nimble::matrix_convolution", "out");
     for (MatrixWay& way : matrix_ways(*call, precise_)) {
@@ -269,7 +270,6 @@ class ByAddress {
 
   const Program& program_;
   bool measures_, chooses_, precise_;
-  bool converts_ = false;  // convolutions that cannot write to slices
   Uses uses_;
   std::vector<std::size_t> depth_;
   Edit edit_;

@@ -83,11 +83,7 @@ class Group {
     const ImageConvolution &c = sibling.call.convolution, &of_first = first.call.convolution;
     return c.x == of_first.x && sibling.call.after == first.call.after &&
            c.bias.has_value() == of_first.bias.has_value() && a.part == b.part && a.state == b.state &&
-           is_there(c.weight, first.task) && (!c.bias || is_there(*c.bias, first.task));
-  }
-
-  bool is_there(const TensorRef& weight, TaskId task) const {
-    return std::ranges::all_of(uses_.writers(weight.buffer), [&](TaskId writer) { return writer < task; });
+           uses_.is_there(c.weight, first.task) && (!c.bias || uses_.is_there(*c.bias, first.task));
   }
 
   void group(const std::vector<Sibling>& siblings) {

@@ -75,7 +75,7 @@ std::optional<Sum> plain_sum(const Task& task) {
   const TensorRef* a = tensor_argument(task, 0);
   const TensorRef* b = tensor_argument(task, 1);
   if (!a || !b || a->sizes != b->sizes || a->dtype != b->dtype) return {};
-  if (value_argument(task, 2).toScalar().toDouble() != 1) return {};
+  if (!value_argument(task, 2).toScalar().equal(1)) return {};
   return Sum{*a, *b};
 }
 

@@ -15,6 +15,14 @@ TEST_F(SumOfProducts, NotIfASummandIsReadByAnother) {
   });
 }
 
+TEST_F(SumOfProducts, NotOfNumbersThatAreComplex) {
+  const Forced result = summed([&](const Tensors& in) -> Tensors {
+    const at::Tensor z = at::complex(in[0], in[1]);
+    return {sum(in).exp(), at::real(at::add(z, z.conj(), c10::complex<double>(0, 2))).exp()};
+  });
+  EXPECT_EQ(result.sites.size(), 1u);
+}
+
 TEST_F(SumOfProducts, NotIfASummandIsAResultOfTheProgram) {
   expect_untouched([&](const Tensors& in) -> Tensors {
     const at::Tensor first = conv(depthwise(in[0]), w_, bias_w_), second = conv(depthwise(in[1]), v_);
