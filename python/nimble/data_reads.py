@@ -71,12 +71,18 @@ _ALWAYS = (
 )
 
 
+# What is refused, why, and what to do instead.
+SCHEDULER = (
+    "a learning-rate scheduler inside the function",
+    "what it changes on the host would stay as it is at each replay",
+    "Call the scheduler's step() outside the compiled function",
+)
+
+
 def _schedulers(cls: type = LRScheduler) -> Iterator[_Refused]:
     """Of every class that there is by now."""
     if isinstance(vars(cls).get("step"), types.FunctionType):
-        what = "a learning-rate scheduler inside the function"
-        why = "what it changes on the host would stay as it is at each replay"
-        yield _Refused(cls, "step", what, why, "Call the scheduler's step() outside the compiled function")
+        yield _Refused(cls, "step", *SCHEDULER)
     for derived in cls.__subclasses__():
         yield from _schedulers(derived)
 

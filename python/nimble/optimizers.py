@@ -22,6 +22,7 @@ from torch.optim.optimizer import (
 )
 
 from nimble import _C, messages
+from nimble.data_reads import SCHEDULER
 from nimble.hooks import hooks_around_every_step, mark_as_ours
 
 # A learning rate may be set anew now and then, if each recording is used that often; one that changes again and again
@@ -221,12 +222,7 @@ class Optimizers:
 
         def refuse_changes(optimizer: Optimizer) -> None:
             if settings.setdefault(optimizer, numbers_of(optimizer)) != numbers_of(optimizer):
-                builder.refuse(
-                    "a learning-rate scheduler inside the function",
-                    "what it changes on the host would stay as it is at each replay",
-                    "Call the scheduler's step() outside the compiled function",
-                    "",
-                )
+                builder.refuse(*SCHEDULER, "")
 
         def before(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
             refuse_changes(optimizer)

@@ -12,6 +12,7 @@ from nimble.bench import systems, workloads
 from nimble.bench.job import DTYPES
 from nimble.bench.measure import QUICK, Amount
 from nimble.bench.settings import Settings
+from nimble.bench.workloads import Workload
 from nimble.exit_codes import WrongInput
 
 EXAMPLES = """\
@@ -24,7 +25,8 @@ examples:
   nimble bench --fill docs/benchmarks.md README.md            the tables of pages again from their reports
   nimble bench --draw docs/benchmarks/cuda.json               tables and pictures again from a report
 
-exit status: 0 all rows of eager and Nimble have figures; 1 one of them failed; 2 a wrong command line
+exit status: 0 no row of eager or of Nimble failed (what --time-limit leaves out has not); 1 one of them did; 2 a wrong
+command line
 """
 
 
@@ -85,9 +87,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--deterministic", action="store_true", help="cuDNN's deterministic kernels, for everybody"
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("nimble-bench"), metavar="DIR", help="(nimble-bench)"
+        "--out",
+        type=Path,
+        default=Path("nimble-bench"),
+        metavar="DIR",
+        help="where the files go (nimble-bench)",
     )
-    parser.add_argument("--name", default="results", help="of the files in that folder (results)")
+    parser.add_argument("--name", default="results", help="how they begin (results)")
     parser.add_argument(
         "--draw", type=Path, metavar="FILE", help="measure nothing: tables and pictures of this report"
     )
@@ -100,7 +106,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--list", action="store_true", help="show workloads and systems")
     parser.add_argument(
-        "--json", action="store_true", help="the report as JSON on standard output, and nothing else"
+        "--json",
+        action="store_true",
+        help="the report, or with --list and --fill what they say, as JSON on "
+        "standard output, and nothing else",
     )
 
 
@@ -147,6 +156,15 @@ def default_systems(arguments: argparse.Namespace) -> list[str]:
     return ["quick"] if arguments.quick else ["default"]
 
 
+def check_systems(names: list[str], networks: list[Workload], device: torch.device) -> None:
+    """WrongInput for one that is asked for by its own name and would get no row. Of a group those that can run do."""
+    for system in (systems.SYSTEMS[name] for name in names if name in systems.SYSTEMS):
+        if device.type not in system.devices:
+            raise WrongInput(f"{system.name} runs on {' and '.join(system.devices)}, not on {device}")
+        if not any(system.fits(network, device) for network in networks):
+            raise WrongInput(f"{system.name} runs none of {', '.join(network.name for network in networks)}")
+
+
 def amount_of(arguments: argparse.Namespace) -> Amount:
     if arguments.seconds:
         return Amount(seconds=min(0.5, arguments.seconds), most_seconds=arguments.seconds)
@@ -156,9 +174,11 @@ def amount_of(arguments: argparse.Namespace) -> Amount:
 def settings_of(arguments: argparse.Namespace) -> Settings:
     """WrongInput for names and devices that are not there."""
     device = checked_device(arguments.device or default_device())
+    networks = workloads.chosen(arguments.workloads or default_workloads(arguments, device))
+    check_systems(arguments.systems or [], networks, torch.device(device))
     at_once = {"side_by_side": arguments.side_by_side} if arguments.side_by_side else {}
     return Settings(
-        workloads=workloads.chosen(arguments.workloads or default_workloads(arguments, device)),
+        workloads=networks,
         systems=systems.chosen(arguments.systems or default_systems(arguments)),
         device_name=device,
         batches=arguments.batch,

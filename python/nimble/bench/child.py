@@ -58,7 +58,9 @@ class Child:
         except queue.Empty:
             raise Stopped(f"not ready after {time.monotonic() - self.start:.0f} s") from None
         if found is None:
-            self.process.wait()
+            # Until it has its own exit status, but keeps its number, by which `stop` finds all that it started.
+            os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+            self.stop()
             raise Stopped(f"its process ended: {self.last_error()}")
         return found
 
@@ -83,9 +85,14 @@ class Child:
         lines = [line.strip() for line in self.errors if line.strip()]
         return lines[-1][:300] if lines else f"exit status {self.process.returncode}"
 
-    def end(self) -> None:
-        if self.process.poll() is None:
+    def stop(self) -> None:
+        """With its whole group, also where the worker itself is over: a compiler's workers would run on beside whoever
+        is measured next. Not once it was waited for: its number may be another's by then."""
+        if self.process.returncode is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+            self.process.wait()
+
+    def end(self) -> None:
+        self.stop()
         self.cache.cleanup()
         self.errors.close()

@@ -11,6 +11,7 @@ import torch
 
 import nimble
 from nimble.packages import version_of
+from nimble.processor import processor_name
 
 PACKAGES = ("torch", "torchvision", "timm", "transformers", "triton", "onnxruntime", "openvino", "numpy")
 GPU_STATE = ("clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem", "power.draw", "temperature.gpu")
@@ -23,7 +24,7 @@ def machine() -> dict[str, object]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "versions": {name: found for name in PACKAGES if (found := version_of(name))},
-        "processor": processor(),
+        "processor": processor_name(),
         "threads": torch.get_num_threads(),
     }
     if torch.cuda.is_available():
@@ -52,12 +53,3 @@ def ask_nvidia_smi(*what: str) -> dict[str, str]:
         return {}
     values = [value.strip() for value in answer.strip().split(",")]
     return dict(zip(what, values, strict=True)) if len(values) == len(what) else {}
-
-
-def processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as file:
-            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else platform.machine()

@@ -11,11 +11,11 @@ from pathlib import Path
 from nimble.bench import systems, table, workloads
 from nimble.bench.arguments import settings_of
 from nimble.bench.output import Output, read
-from nimble.bench.page import filled
+from nimble.bench.page import BLOCK, filled
 from nimble.bench.plot import pictures
 from nimble.bench.rows import NOT_REACHED
 from nimble.bench.suite import Suite
-from nimble.exit_codes import BROKEN, FINE
+from nimble.exit_codes import BROKEN, FINE, WrongInput
 from nimble.packages import MissingPackage
 from nimble.progress import progress_bar
 
@@ -24,9 +24,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         return show_names(arguments.json)
     if arguments.draw:
-        return draw_again(arguments.draw, arguments.out)
+        return draw_again(arguments.draw, arguments.out, arguments.json)
     if arguments.fill:
-        return fill_pages(arguments.fill)
+        return fill_pages(arguments.fill, arguments.json)
     settings = settings_of(arguments)
     on_gpu = settings.device_name != "cpu"
     output = Output(arguments.out, arguments.name, command_line(arguments.given), arguments.exhibits, on_gpu)
@@ -82,21 +82,34 @@ def draw(output: Output) -> tuple[list[Path], MissingPackage | None]:
         return [], error
 
 
-def draw_again(path: Path, folder: Path) -> int:
+def draw_again(path: Path, folder: Path, as_json: bool) -> int:
     report = read(path)
     folder.mkdir(parents=True, exist_ok=True)
     tables = folder / f"{path.stem}.md"
     tables.write_text(table.page(report))
     with progress_bar("drawing", total=None):
         made = pictures(report, folder, path.stem)
-    print("written:", ", ".join(map(str, [tables, *made])))
+    if as_json:
+        print(json.dumps(report, indent=1))
+    else:
+        print("written:", ", ".join(map(str, [tables, *made])))
     return FINE
 
 
-def fill_pages(pages: list[Path]) -> int:
-    for page in pages:
-        page.write_text(filled(page))
-        print("filled:", page)
+def fill_pages(pages: list[Path], as_json: bool) -> int:
+    """All of them, or none where one of them cannot be filled."""
+    texts = [filled(page) for page in pages]
+    for page, text in zip(pages, texts, strict=True):
+        if not BLOCK.search(text):
+            raise WrongInput(
+                f"{page} has no table to fill, which stands between `<!-- nimble bench: ...` and `<!-- end -->`"
+            )
+    for page, text in zip(pages, texts, strict=True):
+        page.write_text(text)
+    if as_json:
+        print(json.dumps({"filled": [str(page) for page in pages]}))
+    else:
+        print("filled:", ", ".join(map(str, pages)))
     return FINE
 
 

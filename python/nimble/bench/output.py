@@ -54,7 +54,7 @@ def read(path: Path) -> dict:
     """A report that was written before; WrongInput for anything else."""
     try:
         report = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # nor any text, perhaps
         raise WrongInput(f"{path} is no JSON: {error}") from None
     if not isinstance(report, dict) or (report.get("format"), report.get("version")) != (FORMAT, VERSION):
         raise WrongInput(f"{path} is no report of `nimble bench`, version {VERSION}")

@@ -6,7 +6,7 @@ IDLE_SHARE_AT_MOST = {"PyTorch": 0.91, "TensorFlow": 0.71}
 INFERENCE_SPEED_UP_AT_MOST = 22.34  # over PyTorch, batch 1
 TRAINING_SPEED_UP_AT_MOST = 3.61  # over PyTorch
 DEGREE_OF_CONCURRENCY = {"nasnet_a_mobile": 15}
-EIGHT_NETWORKS = (
+EIGHT_NETWORKS = (  # of its inference figure
     "resnet50",
     "resnet101",
     "mobilenet_v2",

@@ -26,7 +26,7 @@ def find_program() -> Path:
         if program.exists():
             return program
     raise WrongInput(
-        "nimble-plan was not built with this package: build it with `make`, or install the wheel"
+        "nimble-plan was not built with this package: build it with `make run`, or install the wheel"
     )
 
 

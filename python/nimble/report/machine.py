@@ -4,24 +4,16 @@ import os
 import platform
 from datetime import datetime
 from importlib.metadata import version
-from pathlib import Path
 
 import torch
 
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
+from nimble.processor import processor_name
 
 
 def device_name(device: str) -> str:
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
-    return f"{_processor()}, {torch.get_num_threads()} of {os.cpu_count()} threads"
+    return f"{processor_name()}, {torch.get_num_threads()} of {os.cpu_count()} threads"
 
 
 def versions(device: str) -> dict[str, str]:

@@ -209,6 +209,15 @@ def test_a_report_can_be_drawn_again(tmp_path, capsys):
     assert "old.md" in capsys.readouterr().out
 
 
+def test_drawing_again_and_filling_speak_json_too(page, capsys):
+    pytest.importorskip("matplotlib")
+    drawn = page.parent / "data/net.json"
+    assert main(["bench", "--draw", str(drawn), "--out", str(page.parent / "new"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(drawn.read_text())
+    assert main(["bench", "--fill", str(page), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"filled": [str(page)]}
+
+
 PAGE = """# A page
 
 <!-- nimble bench: data/net.json headline batch=1 -->

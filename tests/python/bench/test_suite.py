@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 from nimble.bench.arguments import add_arguments, settings_of
+from nimble.bench.child import Child, Stopped
+from nimble.bench.job import Job
+from nimble.bench.measure import QUICK
 from nimble.bench.suite import Suite
 from nimble.bench.systems import GROUPS, SYSTEMS, chosen
 from nimble.nearest import UnknownName
@@ -179,6 +182,18 @@ def test_an_interrupted_run_loses_nothing_and_leaves_no_process(tmp_path, sent, 
     assert rows["add_one", "eager"]["timing"]["runs"] > 0
     assert rows["add_one", "openvino"]["failed"] == "not reached"
     wait_until(lambda: not processes_of(slow.parent))
+
+
+def test_what_a_crashed_worker_started_ends_with_it(tmp_path, monkeypatch):
+    crashing = tmp_path / "python"
+    crashing.write_text("#!/bin/sh\nsleep 600 >/dev/null 2>&1 &\nexit 3\n")
+    crashing.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(crashing))
+    child = Child(Job("add_one", 1, "fp32", "cpu", ("eager",), QUICK, profile=False), compiler_threads=1)
+    with pytest.raises(Stopped, match="exit status 3"):
+        child.answer(time.monotonic() + 60)
+    child.end()
+    wait_until(lambda: not processes_of(Path(child.cache.name)))
 
 
 def wait_until(holds, seconds: float = 120) -> None:

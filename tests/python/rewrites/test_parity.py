@@ -10,7 +10,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nearness import assert_as_near_as_eager, distance, in_double
+from nearness import (
+    assert_as_near_as_eager,
+    assert_usually_as_near_as_eager,
+    distance,
+    in_double,
+)
 from rewrites.random_networks import (
     linear_networks,
     networks,
@@ -41,6 +46,10 @@ def fired_on_fresh_input(model: torch.nn.Module, x: torch.Tensor, tune: float) -
     # What is not measured cannot be too slow either.
     assert reasons <= ({"the program was slower with it"} if tune else set()), explained
     check(model, torch.randn_like(x), fast)
+    return what_fired(explained)
+
+
+def what_fired(explained: str) -> Counter:
     found = re.findall(r"^  rewrite +(\w+): (\d+) times", explained, re.MULTILINE)
     return Counter({name: int(times) for name, times in found})
 
@@ -77,6 +86,30 @@ def test_random_networks_are_as_near_to_the_truth_as_eagers():
         "pointwise_blocks",
         "weights_once",
     }, fired
+
+
+HAS_BFLOAT16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+@pytest.mark.skipif(not HAS_BFLOAT16, reason="no bfloat16 in oneDNN on this processor")
+def test_random_networks_in_bfloat16_are_as_near_to_the_truth_as_eagers():
+    def fired_on(model, size, batch):
+        model.bfloat16()
+        x = torch.randn(batch, 4, size, size).bfloat16()
+        fast = nimble.compile(model, rewrites="default", tune=0)
+        with torch.no_grad():
+            fast.prepare(x)
+            samples = []
+            for _ in range(8):
+                x = torch.randn_like(x)
+                samples.append((replay(fast, x), model(x), in_double(model)(x.double())))
+        assert_usually_as_near_as_eager(samples, least=0)
+        return what_fired(fast.explain())
+
+    fired = fired_on_many(
+        30, fired_on, model=networks(), size=st.sampled_from([5, 8]), batch=st.sampled_from([1, 3])
+    )
+    assert fired.keys() >= {"fold_batch_norm", "mkldnn_convolution"}, fired
 
 
 def test_random_pooling_is_as_near_to_the_truth_as_eagers():

@@ -7,8 +7,10 @@ A file lists its own; a new one has only to be named here.
 
 from __future__ import annotations
 
+from nimble.bench.paper import EIGHT_NETWORKS
 from nimble.bench.workloads import (
     convnext,
+    dcgan,
     densenet,
     efficientnet,
     inception,
@@ -17,27 +19,19 @@ from nimble.bench.workloads import (
     resnet,
     tiny,
     transformer,
+    video,
 )
 from nimble.bench.workloads.kinds import Example, Inference, Program, Training, Workload
 from nimble.nearest import find
 
 __all__ = ["GROUPS", "WORKLOADS", "Example", "Inference", "Program", "Training", "Workload", "chosen", "make"]
 
-_FILES = (resnet, mobilenet, efficientnet, inception, nasnet, densenet, convnext, transformer, tiny)
+_FILES = (resnet, mobilenet, efficientnet, inception, nasnet, densenet, convnext, dcgan, video, transformer, tiny)
 WORKLOADS: dict[str, Workload] = {workload.name: workload for file in _FILES for workload in file.WORKLOADS}
 
-# Names for several at once. The paper's inference figure has eight networks.
+# Names for several at once.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "paper": (
-        "resnet50",
-        "resnet101",
-        "mobilenet_v2",
-        "efficientnet_b0",
-        "efficientnet_b5",
-        "inception_v3",
-        "nasnet_a_mobile",
-        "nasnet_a_large",
-    ),
+    "paper": EIGHT_NETWORKS,
     "inference": (
         "resnet50",
         "resnet101",

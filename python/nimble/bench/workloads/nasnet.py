@@ -8,7 +8,6 @@ of 15 on the mobile variant.
 
     NASNet-A (4 @ 1056), "mobile":  224 x 224,  5.3 M parameters
     NASNet-A (6 @ 4032), "large":   331 x 331, 88.9 M parameters
-    NASNet-A (6 @ 768),  CIFAR:      32 x 32,   3.3 M parameters
 """
 
 from __future__ import annotations
@@ -42,9 +41,6 @@ class NASNetConfig:
 
 MOBILE = NASNetConfig(cells_per_stack=4, penultimate_filters=1056, stem_filters=32)
 LARGE = NASNetConfig(cells_per_stack=6, penultimate_filters=4032, stem_filters=96, skip_reduction_input=True)
-CIFAR = NASNetConfig(
-    cells_per_stack=6, penultimate_filters=768, stem_filters=96, num_classes=10, imagenet_stem=False
-)
 
 
 def batch_norm(channels: int) -> nn.BatchNorm2d:
@@ -240,10 +236,6 @@ def nasnet_a_mobile() -> NASNetA:
 
 def nasnet_a_large() -> NASNetA:
     return NASNetA(LARGE)
-
-
-def nasnet_a_cifar() -> NASNetA:
-    return NASNetA(CIFAR)
 
 
 WORKLOADS = [
