@@ -1,8 +1,10 @@
 """Arguments and results of any structure, as the engine sees them: tensors, and a number for all the rest."""
 
+import dataclasses
 import itertools
+import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +14,8 @@ from nimble import _C
 
 
 class _Itself:
-    """Stands for an object that has no hash, and for no other that may be found at its address later."""
+    """Stands for an object that is equal to itself alone, and for no other that may be found at its address later.
+    Whoever remembers it does not keep the object."""
 
     def __init__(self, value: Any):
         self._hash = id(value)
@@ -28,15 +31,33 @@ class _Itself:
         return isinstance(other, _Itself) and self._value() is not None and self._value() is other._value()
 
 
+def _is_scalar_of_numpy(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.generic)
+
+
 def _value_key(value: Any) -> tuple:
-    """Equal for values that make no difference to the function. 1, 1.0 and True are equal in Python, not here."""
+    """Equal for values that make no difference to the function. 1, 1.0 and True are equal in Python, and 0.0 and -0.0;
+    not here, nor are tuples, sets and dataclasses of them."""
+    kind = type(value)
     if isinstance(value, float):
-        return (float, value.hex())
+        return (kind, value.hex())
+    if isinstance(value, complex):
+        return (kind, value.real.hex(), value.imag.hex())
+    if value is not None and (kind.__hash__ is object.__hash__ or isinstance(value, torch.Tensor)):
+        return (_Itself(value),)
     try:
         hash(value)
     except TypeError:
         return (_Itself(value),)
-    return (type(value), value)
+    if isinstance(value, tuple | frozenset):
+        return (kind, *map(_value_key, value))
+    if dataclasses.is_dataclass(value):
+        compared = [field.name for field in dataclasses.fields(value) if field.compare]
+        return (kind, *(_value_key(getattr(value, name)) for name in compared))
+    if _is_scalar_of_numpy(value):
+        return (kind, value.dtype, value.tobytes())
+    return (kind, value)
 
 
 def _is_leaf(value: Any) -> bool:
@@ -57,11 +78,10 @@ _SIMPLE = frozenset({type(None), bool, int, str})
 
 def _look(args: tuple, kwargs: dict, tensor: type = torch.Tensor) -> tuple[list[torch.Tensor], tuple] | None:
     """The tensors, and all else that a call consists of, if no argument holds others: what taking arguments apart would
-    find, at a tenth of its cost. At every call of a model with keyword arguments."""
-    names = sorted(kwargs)
+    find, at a tenth of its cost. At every call of a model with keyword arguments, whose order a function may see."""
     tensors = []
-    rest = [len(args), *names]
-    for value in (*args, *[kwargs[name] for name in names]):
+    rest = [len(args), *kwargs]
+    for value in (*args, *kwargs.values()):
         kind = type(value)
         rest.append(kind)
         if kind is tensor:
@@ -112,18 +132,22 @@ def take_apart(value: Any) -> tuple[list[torch.Tensor], Structure]:
     return [leaf for leaf, is_tensor in zip(leaves, structure.is_tensor, strict=True) if is_tensor], structure
 
 
+def class_of_its_own(tensors: Iterable[torch.Tensor]) -> str | None:
+    """The name of the first class among these that is more than a tensor's."""
+    return next((type(tensor).__name__ for tensor in tensors if type(tensor) not in _TENSORS), None)
+
+
 class OwnTensorClass(_C.RecordError):
     """An argument of a class of tensors that says itself what operators do with it."""
 
 
 class Arguments:
-    """Numbers the structures that one function is called with, so that the engine can compare them at no cost."""
+    """Numbers the structures that one function is called with, so that the engine can compare them at no cost.
 
-    _MOST = (
-        4096  # a function that is called with another number each time is no reason to remember all of them
-    )
+    A function that is called with another value each time is no reason to remember all of them: at `most` so many."""
 
-    def __init__(self):
+    def __init__(self, most: int):
+        self._most = most
         self._numbers = itertools.count()  # none is ever given twice
         self._variants: dict[Any, int] = {}
         self._plain: dict[int, int] = {}  # how many tensors, all positional: variant
@@ -136,29 +160,31 @@ class Arguments:
         look = _look(args, kwargs)
         if look and (variant := self._seen.get(look[1])) is not None:
             return look[0], variant
-        leaves, spec = pytree.tree_flatten((args, dict(sorted(kwargs.items()))), is_leaf=_is_leaf)
-        for leaf in leaves:
-            if isinstance(leaf, torch.Tensor) and type(leaf) not in _TENSORS:
-                raise OwnTensorClass(
-                    f"[nimble::call] an argument is a {type(leaf).__name__}, a class of tensors of its own, whose "
-                    "functions a replay would leave out. Pass a plain tensor: x.as_subclass(torch.Tensor)"
-                )
+        leaves, spec = pytree.tree_flatten((args, kwargs), is_leaf=_is_leaf)
         structure = Structure(leaves, spec)
+        tensors = [leaf for leaf, is_tensor in zip(leaves, structure.is_tensor, strict=True) if is_tensor]
+        if name := class_of_its_own(tensors):
+            raise OwnTensorClass(
+                f"[nimble::call] an argument is a {name}, a class of tensors of its own, whose "
+                "functions a replay would leave out. Pass a plain tensor: x.as_subclass(torch.Tensor)"
+            )
         variant = self._number_of(structure.key())
         if not kwargs and leaves and _are_tensors(args):
             self._plain[len(args)] = variant
         if look:
             self._seen[look[1]] = variant
-        return [
-            leaf for leaf, is_tensor in zip(leaves, structure.is_tensor, strict=True) if is_tensor
-        ], variant
+        return tensors, variant
+
+    def clear(self) -> None:
+        """Forgets all of them, and what it kept for that."""
+        for known in (self._variants, self._plain, self._seen):
+            known.clear()
 
     def _number_of(self, key: tuple) -> int:
         number = self._variants.get(key)
         if number is not None:
             return number
-        if len(self._variants) >= self._MOST:
-            for known in (self._variants, self._plain, self._seen):
-                known.clear()
+        if len(self._variants) >= self._most:
+            self.clear()
         number = self._variants[key] = next(self._numbers)
         return number

@@ -6,13 +6,18 @@ import functools
 import gc
 import inspect
 import os
+import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._C import _get_tracing_state, _len_torch_dispatch_stack
+from torch._C._autograd import _top_saved_tensors_default_hooks
+from torch._C._functorch import maybe_current_level
+from torch.autograd import forward_ad
 
 from nimble import _C, messages
-from nimble.arguments import Arguments, OwnTensorClass, Structure, take_apart
+from nimble.arguments import Arguments, OwnTensorClass, Structure, class_of_its_own, take_apart
 from nimble.hooks import refuse_backward_hooks
 from nimble.optimizers import Optimizers, StatesBefore, Step
 from nimble.places import (
@@ -22,6 +27,7 @@ from nimble.places import (
     modules_reached_by,
     outside_tensors,
     tensors_named_by,
+    tensors_read_by,
 )
 from nimble.recording import record
 from nimble.report.document import measured_document
@@ -77,6 +83,13 @@ class _Call:
         if self.went_backward:
             refuse_backward_hooks(builder, [*self._leaves(), *builder.leaves()], self.modules)
         tensors, self.structure = take_apart(self.result)
+        if (name := class_of_its_own(tensors)) and not builder.refused():
+            builder.refuse(
+                "a result",
+                f"it is a {name}, a class of tensors of its own, and a replay makes plain tensors",
+                "Return a plain tensor: x.as_subclass(torch.Tensor)",
+                "",
+            )
         return tensors
 
     def record_backward(self, builder: _C.ProgramBuilder, backward: Callable[[], None]) -> None:
@@ -86,7 +99,7 @@ class _Call:
             record(builder, backward, ModuleNames(self.function))
 
     def outside(self) -> list[torch.Tensor]:
-        return outside_tensors(self.modules) + self.static
+        return outside_tensors(self.modules) + tensors_read_by(self.function) + self.static
 
     def _leaves(self) -> list[torch.Tensor]:
         """All tensors outside that are known to take part, or may."""
@@ -123,9 +136,16 @@ class _Call:
 
 
 def _somebody_else_watches() -> bool:
-    """Another mode of PyTorch's dispatcher (torch.export, fake tensors, a mode that counts) or a tracer wants to see
-    every operator itself."""
-    return torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
+    """Another mode of PyTorch's dispatcher (torch.export, fake tensors, a mode that counts), a tracer, forward-mode
+    differentiation or a transform of torch.func wants to see every operator itself; or checkpointing around this call,
+    or another hook, every tensor that autograd keeps."""
+    return (
+        _len_torch_dispatch_stack() > 0
+        or _get_tracing_state() is not None
+        or forward_ad._current_level >= 0
+        or maybe_current_level() is not None
+        or (torch.is_grad_enabled() and _top_saved_tensors_default_hooks(True) is not None)
+    )
 
 
 class CompiledFunction:
@@ -142,8 +162,9 @@ class CompiledFunction:
         self._asked_for = asked_for or {}
         self._strict = options.strict
         self._warned = False
+        self._is_method = False  # its first argument is an object whose class it was defined in
         self._compiled = compiled = _C.Compiled(options)
-        self._arguments = Arguments()
+        self._arguments = Arguments(most=max(256, 4 * options.cache_size))
         self._static = static or []
         self._optimizers = Optimizers(lambda: compiled.stats()["replays"])
         self._last_call: LastCall | None = None
@@ -165,6 +186,13 @@ class CompiledFunction:
                 return call.result
         outputs, structure = replayed
         return structure.fill(outputs)
+
+    def __get__(self, owner: object, owner_class: type | None = None) -> Callable:
+        """A method, where a function would be one: `@nimble.compile` inside of a class."""
+        if owner is None or not isinstance(self._function, types.FunctionType):
+            return self
+        self._is_method = True
+        return types.MethodType(self, owner)
 
     def _run_eagerly(self, refusal: OwnTensorClass, args: tuple, kwargs: dict) -> Any:
         if self._strict:
@@ -209,11 +237,16 @@ class CompiledFunction:
         return argument not in inspect.signature(self._function.forward).parameters
 
     def _call(self, args: tuple, kwargs: dict, undo: StatesBefore | None = None) -> _Call:
-        return _Call(self._function, args, kwargs, self._static, self._optimizers, undo)
+        function = self._function
+        if self._is_method and args:  # bound again: what a recording depends on may lie in its object
+            function, args = types.MethodType(function, args[0]), args[1:]
+        return _Call(function, args, kwargs, self._static, self._optimizers, undo)
 
     def refresh(self) -> None:
         """Forgets every recording: after a change that no guard can see."""
         self._compiled.refresh()
+        self._arguments.clear()
+        self._last_call = None
 
     @property
     def stats(self) -> dict[str, int | float]:
@@ -263,6 +296,9 @@ class CompiledModule:
 
     __slots__ = ("_nimble",)
 
+    def __init_subclass__(cls, **_kwargs) -> None:
+        """Not the model's, for whom this is no class of its own: it might want arguments, or put it into a list."""
+
     def __call__(self, *args, **kwargs):
         return self._nimble(*args, **kwargs)
 
@@ -294,9 +330,15 @@ class CompiledModule:
 def _compile_module(module: torch.nn.Module, function: CompiledFunction) -> torch.nn.Module:
     cls = type(module)
     named_alike = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
-    compiled_class = type(cls.__name__, (CompiledModule, cls), named_alike)
-    compiled = compiled_class.__new__(compiled_class)
-    compiled.__dict__ = module.__dict__
+    try:
+        compiled_class = type(cls.__name__, (CompiledModule, cls), named_alike)
+        compiled = object.__new__(compiled_class)  # the model's own __new__ may make something else
+    except TypeError as error:  # it has __slots__, or is a dict as well, which no other object could share
+        raise TypeError(
+            f"{cls.__name__} cannot be seen through another object ({error}): compile a function that calls it, as "
+            "nimble.compile(lambda x: model(x))"
+        ) from error
+    object.__setattr__(compiled, "__dict__", module.__dict__)
     object.__setattr__(compiled, "_nimble", function)
     return compiled
 
@@ -309,6 +351,26 @@ def _is_from_torch_compile(model: Callable) -> bool:
     if getattr(model, "_torchdynamo_disable", False):  # what it must not touch bears its marks too
         return False
     return type(model).__name__ == "OptimizedModule" or hasattr(model, "_torchdynamo_orig_callable")
+
+
+def _refuse_what_is_no_plain_module(model: Callable) -> None:
+    if _is_from_torch_compile(model):
+        raise TypeError(
+            "this was made by torch.compile, which records by itself: pass the model that it was made from, or use "
+            'torch.compile(model, backend="nimble")'
+        )
+    if isinstance(model, CompiledModule | CompiledFunction):
+        raise TypeError("this is compiled already: pass the model itself to nimble.compile")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TypeError(
+            "this was made by torch.jit.script or torch.jit.trace, and runs without Python: pass the module that it "
+            "was made from to nimble.compile"
+        )
+    if any(cls.__name__ == "FSDPModule" for cls in type(model).__mro__):  # whose import takes long
+        raise TypeError(
+            "this was sharded by fully_shard, whose hooks gather its parameters from other processes at each call: "
+            "leave it as it is, or compile modules that are not sharded"
+        )
 
 
 _TO_COME = object()
@@ -336,13 +398,7 @@ def compile(model: Callable = _TO_COME, **options):
         return functools.partial(compile, **options)
     if not callable(model):
         raise TypeError(f"nimble.compile needs a module or a function, not {type(model).__name__}")
-    if _is_from_torch_compile(model):
-        raise TypeError(
-            "this was made by torch.compile, which records by itself: pass the model that it was made from, or use "
-            'torch.compile(model, backend="nimble")'
-        )
-    if isinstance(model, CompiledModule | CompiledFunction):
-        raise TypeError("this is compiled already: pass the model itself to nimble.compile")
+    _refuse_what_is_no_plain_module(model)
     function = CompiledFunction(model, compile_options(**options), asked_for=options)
     return _compile_module(model, function) if isinstance(model, torch.nn.Module) else function
 

@@ -50,6 +50,15 @@ def refuse_backward_hooks(
     """Refuses what would run in the backward pass besides operators."""
     if builder.refused():
         return
+    modules = list(modules)
+    if any(isinstance(module, torch.nn.parallel.DistributedDataParallel) for module in modules):
+        builder.refuse(
+            "DistributedDataParallel",
+            "it adds up gradients between processes while backward() runs, which a replay would leave out",
+            "Compile the module inside: DistributedDataParallel(nimble.compile(module))",
+            "",
+        )
+        return
     hooked = [f"a parameter of shape {tuple(t.shape)}" for t in tensors if _has_gradient_hooks(t)]
     hooked += [type(m).__name__ for m in modules if m._backward_hooks or m._backward_pre_hooks]
     if _every_module_has_backward_hooks():
@@ -58,7 +67,7 @@ def refuse_backward_hooks(
         builder.refuse(
             "a gradient hook",
             f"it is Python code that runs in backward(), on {hooked[0]}",
-            "Work on p.grad after backward() instead, inside the function",
+            "Work on p.grad after backward() instead, in the loop or in the function that goes backward",
             "",
         )
 

@@ -1,5 +1,6 @@
 """Where the tensors that a function depends on can be found again: modules, closures and globals."""
 
+import dis
 import types
 from collections.abc import Callable, Iterable
 
@@ -7,8 +8,12 @@ import torch
 
 from nimble.hooks import BackwardGuard, ForwardGuard
 
+# What a function may name besides tensors that makes another recording if it is replaced.
+_WATCHED = torch.nn.Module | torch.optim.Optimizer | torch.Generator
 # Collections of a module of which nothing may change.
 _WHOLE = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_modules")
+# What PyTorch itself keeps in each of them, and is looked at by other means as far as it matters.
+_OF_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
 
 
 def outside_tensors(modules: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
@@ -34,12 +39,21 @@ def _functions(function: Callable) -> list[types.FunctionType]:
     if isinstance(function, types.FunctionType):
         return [function]
     wrapped = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
-    return _functions(wrapped) if callable(wrapped) else []
+    if callable(wrapped):
+        return _functions(wrapped)
+    called = type(function).__call__
+    is_ours_to_read = isinstance(called, types.FunctionType) and not isinstance(function, torch.nn.Module)
+    return [called] if is_ours_to_read else []
+
+
+def _owner(function: Callable) -> object:
+    """Whose attributes it works on: what it is bound to, or the object itself that can be called."""
+    return getattr(function, "__self__", function)
 
 
 def _named_by(function: Callable) -> list[object]:
     """What a callable is, is bound to, or names: in its closure, in its globals, or of what it is bound to."""
-    owner = getattr(function, "__self__", None)
+    owner = _owner(function)
     named = [function, owner]
     for plain in _functions(function):
         for names in (plain.__globals__, getattr(owner, "__dict__", {})):
@@ -86,6 +100,16 @@ def tensors_named_by(function: Callable) -> list[torch.Tensor]:
     return [value for value in _named_by(function) if isinstance(value, torch.Tensor)]
 
 
+def tensors_read_by(function: Callable) -> list[torch.Tensor]:
+    """Of those that it names: without globals that have but the name of some attribute (`p.data`, `batch.x`)."""
+    read, not_read = set(), set()
+    for plain in _functions(function):
+        names = {i.argval for i in dis.get_instructions(plain) if i.opname == "LOAD_GLOBAL"}
+        for name, value in plain.__globals__.items():
+            (read if name in names else not_read).add(id(value))
+    return [t for t in tensors_named_by(function) if id(t) in read or id(t) not in not_read]
+
+
 class Places:
     """What to look at before each replay, and where to put tensors back after it."""
 
@@ -98,6 +122,11 @@ class Places:
         self._read = list(outside)
         read = {id(tensor) for tensor in self._read}
         self.sizes.append((ForwardGuard(), 1))
+
+        def matters(value: object) -> bool:
+            # Where None stood, a tensor may be later.
+            return value is None or id(value) in read or isinstance(value, _WATCHED)
+
         for module in modules:
             values = vars(module)
             self.entries.append((values, "training", module.training))
@@ -106,14 +135,14 @@ class Places:
                 self._all_of(values[name])
             self.sizes.append((module._parameters, len(module._parameters)))
             for held in (module._parameters, module._buffers, values):
-                self.entries += [(held, name, value) for name, value in held.items() if id(value) in read]
-
-        def matters(value: object) -> bool:
-            return id(value) in read or isinstance(value, torch.nn.Module | torch.optim.Optimizer)
-
+                self.entries += [
+                    (held, name, value)
+                    for name, value in held.items()
+                    if matters(value) and name not in _OF_EVERY_MODULE
+                ]
         for plain in _functions(function):
             for name in plain.__code__.co_names:
-                if matters(plain.__globals__.get(name)):
+                if name in plain.__globals__ and matters(plain.__globals__[name]):
                     self.entries.append((plain.__globals__, name, plain.__globals__[name]))
             for cell in plain.__closure__ or ():
                 try:
@@ -121,7 +150,7 @@ class Places:
                         self.cells.append((cell, cell.cell_contents))
                 except ValueError:
                     continue
-        owner = getattr(function, "__self__", None)
+        owner = _owner(function)
         held = getattr(owner, "__dict__", None)  # a class has something else by that name
         if isinstance(held, dict) and not isinstance(owner, torch.nn.Module):
             self.entries += [(held, name, value) for name, value in held.items() if matters(value)]

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import torch
+from torch._higher_order_ops.utils import _hop_compile_tls
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -16,6 +17,7 @@ from nimble.data_reads import data_reads_refused
 from nimble.hooks import mark_as_ours
 from nimble.places import ModuleNames
 
+_OUTSIDE = "Leave it outside the compiled function"
 _INSIDE = tuple(os.path.dirname(os.path.abspath(module.__file__)) + os.sep for module in (torch, _C))
 
 
@@ -47,6 +49,15 @@ class _Operators(TorchDispatchMode):
         """PyTorch would import all of Dynamo at the first call, only to tell it to stay away: that takes seconds."""
         return False
 
+    # So that torch.cond and its like come here, to be refused by name.
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """They call Dynamo, which would skip their code for ever if it met a mode that it must not ignore: torch.cond
+        would then raise wherever it is called."""
+        return getattr(_hop_compile_tls, "in_hop_compile", False)
+
     def __init__(self, builder: _C.ProgramBuilder):
         super().__init__()
         self.builder = builder
@@ -61,12 +72,15 @@ class _Operators(TorchDispatchMode):
                 user_line(),
             )
         if not isinstance(func, torch._ops.OpOverload):
-            self.builder.refuse(str(func), "it is a higher-order operator", "Leave it outside", user_line())
+            self.builder.refuse(str(func), "it is a higher-order operator", _OUTSIDE, user_line())
             return func(*args, **kwargs)
         result = self.builder.call(func, args, kwargs, user_line())
         if result is NotImplemented:  # nothing but calls of other operators: look at those
-            # Views of parameters require grad in eager code, also in inference mode, and products ask for that.
-            with self, torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
+            # Views of parameters require grad in eager code, also in inference mode, and products ask for that. What
+            # marks its results as views itself, a chunk, must find none marked.
+            views = torch._C.DispatchKey.ADInplaceOrView
+            excluded = func.has_kernel_for_dispatch_key(views)
+            with self, torch._C._SetExcludeDispatchKeyGuard(views, excluded):
                 # PyTorch's own C++ decomposition, which eager runs; OpOverload.decompose may prefer one in Python.
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         return result
@@ -80,6 +94,8 @@ def _modules_that_run(
     thread, running = threading.get_ident(), []
 
     def enter(module: torch.nn.Module, _args: tuple) -> None:
+        if torch.compiler.is_compiling():  # a module in a branch of torch.cond, which Dynamo only looks at
+            return
         seen.setdefault(id(module), module)
         if threading.get_ident() != thread:
             return
@@ -87,6 +103,8 @@ def _modules_that_run(
         builder.set_module(running[-1][1])
 
     def leave(module: torch.nn.Module, _args: tuple, _result: object) -> None:
+        if torch.compiler.is_compiling():
+            return
         if threading.get_ident() != thread or all(module is not entered for entered, _ in running):
             return
         while running.pop()[0] is not module:
