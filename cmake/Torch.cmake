@@ -1,20 +1,27 @@
 # torch 2.11 as the interpreter PYTHON has it, linked directly: the CMake package that PyTorch ships insists on a
 # CUDA toolkit even where only its CPU half is used. Defines torch::torch, torch::cuda (where torch was built with
 # CUDA) and torch::python, plus NIMBLE_TORCH_LIB_DIR.
+include_guard(DIRECTORY)
 find_package(Python3 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
 
 execute_process(
   COMMAND ${Python3_EXECUTABLE} -c "import torch, os; print(torch.__version__); print(os.path.dirname(torch.__file__)); print(torch.version.cuda or '')"
   OUTPUT_VARIABLE nimble_torch_facts OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE nimble_torch_missing)
 if(nimble_torch_missing)
-  message(FATAL_ERROR "${Python3_EXECUTABLE} cannot import torch: install torch==2.11.0, or configure with -DNIMBLE_TORCH=OFF for the core alone")
+  set(core_alone "configure with -DNIMBLE_TORCH=OFF")
+  if(CMAKE_FIND_PACKAGE_NAME STREQUAL Nimble)
+    set(core_alone "ask for find_package(Nimble COMPONENTS core)")
+  endif()
+  message(FATAL_ERROR "${Python3_EXECUTABLE} cannot import torch: install torch==2.11.0, or name a Python that has it "
+    "with -DPython3_EXECUTABLE=PATH; for the core alone ${core_alone}")
 endif()
 string(REPLACE "\n" ";" nimble_torch_facts "${nimble_torch_facts};")
 list(GET nimble_torch_facts 0 NIMBLE_TORCH_VERSION)
 list(GET nimble_torch_facts 1 NIMBLE_TORCH_DIR)
 list(GET nimble_torch_facts 2 NIMBLE_TORCH_CUDA_VERSION)
 if(NOT NIMBLE_TORCH_VERSION MATCHES "^2\\.11\\.")
-  message(FATAL_ERROR "Nimble needs torch 2.11, ${Python3_EXECUTABLE} has ${NIMBLE_TORCH_VERSION}")
+  message(FATAL_ERROR "Nimble needs torch 2.11, ${Python3_EXECUTABLE} has ${NIMBLE_TORCH_VERSION}: name another Python "
+    "with -DPython3_EXECUTABLE=PATH")
 endif()
 message(STATUS "torch ${NIMBLE_TORCH_VERSION} in ${NIMBLE_TORCH_DIR}")
 set(NIMBLE_TORCH_LIB_DIR ${NIMBLE_TORCH_DIR}/lib)

@@ -95,6 +95,12 @@ def train(title: str, compiler, arguments: argparse.Namespace) -> dict:
     }
 
 
+def positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
 def now(device: str) -> float:
     if device == "cuda":
         torch.cuda.synchronize()
@@ -104,15 +110,17 @@ def now(device: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--steps", type=int, default=300, help="training steps for each of the two runs (300)"
+        "--steps", type=positive, default=300, help="training steps for each of the two runs (300)"
     )
-    parser.add_argument("--batch", type=int, default=64, help="pictures in each step (64)")
+    parser.add_argument("--batch", type=positive, default=64, help="pictures in each step (64)")
     parser.add_argument(
         "--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu"
     )
     parser.add_argument("--fused", action="store_true", help="let Adam count on the device")
     parser.add_argument("--explain", action="store_true", help="tell what Nimble did")
     arguments = parser.parse_args()
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: PyTorch finds no GPU")
     torch.backends.cudnn.deterministic = True  # so that two runs can be compared at all
 
     eager = train("eager ", lambda function: function, arguments)

@@ -24,6 +24,7 @@ std::optional<Refusal> unsupported(const std::string& what, const at::Tensor& te
     return Refusal{what, "it has to do with a " + kind,
                    "Nimble replays dense tensors only; leave this part outside the compiled function", ""};
   };
+  if (!tensor.defined()) return refusal("undefined tensor");
   if (tensor.key_set().has(c10::DispatchKey::Python))
     return refusal("tensor of a class that computes by rules of its own (__torch_dispatch__)");
   if (tensor.is_nested()) return refusal("nested tensor");

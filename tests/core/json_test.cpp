@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"nimble-graph", "nimble-schedule", "format: must be 'nimble-graph', not 'nimble-schedule'"},
         Refusal{R"("tasks")", R"("tusks")", "the document has an unknown member 'tusks'"},
         Refusal{R"("cost_ns": 5)", R"("cost": 5)", "tasks[0]: has an unknown member 'cost'"},
-        Refusal{R"("cost_ns": 5)", R"("cost_ns": 5, "cost_ns": 6)", "the key 'cost_ns' appears twice"},
+        Refusal{R"("cost_ns": 5)", R"("cost_ns": 5, "cost_ns": 6)", "tasks[0].cost_ns: is given twice"},
         Refusal{R"("cost_ns": 5)", R"("cost_ns": -5)", "tasks[0].cost_ns: must be a whole number from 0 to"},
         Refusal{R"("cost_ns": 5)", R"("cost_ns": 1.5)", "tasks[0].cost_ns: must be a whole number from 0 to"},
         Refusal{R"("cost_ns": 5)", R"("cost_ns": 99999999999999999999)",

@@ -201,6 +201,21 @@ TEST_F(NimblePlan, RefusesBadGraphsNamingFileAndPlace) {
   }
 }
 
+TEST_F(NimblePlan, TellsAScheduleThatIsGivenForAGraphAndTheOtherWayRound) {
+  ASSERT_EQ(run({example("diamond.json"), "--out", "s.json"}).status, 0);
+  expect_refusal({"s.json"}, "s.json: format: must be 'nimble-graph', not 'nimble-schedule'");
+  expect_refusal({"--verify", example("diamond.json"), example("diamond.json")},
+                 "diamond.json: format: must be 'nimble-schedule', not 'nimble-graph'");
+}
+
+TEST_F(NimblePlan, NamesThePlaceOfAMemberThatIsGivenTwice) {
+  const std::string begin = R"({"format": "nimble-graph", "version": 1, "tasks": [{"name": "a"}, )";
+  write("g.json", begin + R"({"name": "b", "after": ["a"], "name": "c"}]})");
+  expect_refusal({"g.json"}, "g.json: tasks[1].name: is given twice");
+  write("g.json", begin + R"({"name": "b"}], "tasks": []})");
+  expect_refusal({"g.json"}, "g.json: tasks: is given twice");
+}
+
 TEST_F(NimblePlan, RefusesBadSchedules) {
   ASSERT_EQ(run({example("diamond.json"), "--out", "s.json"}).status, 0);
   const std::string right = read_file(folder / "s.json");

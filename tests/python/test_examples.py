@@ -67,6 +67,14 @@ def test_a_run_too_short_to_be_timed_says_so(name):
     assert "speed-up: none" in result.stdout
 
 
+@every_training
+@pytest.mark.parametrize("given", [("--steps", "0"), ("--batch", "-1"), ("--device", "cuda")])
+def test_what_cannot_be_run_is_refused_in_a_line(name, given):
+    result = run(name, *given, CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 2
+    assert f"error: {'--device cuda' if given[0] == '--device' else 'argument ' + given[0]}" in result.stderr
+
+
 def test_accuracy_rises_while_the_bar_grows():
     # As on a terminal, where each state of the bar is drawn; one thread is quicker than many on a busy machine.
     settings = ["--steps", "30", "--batch", "32", "--evaluate-every", "5", "--device", "cpu"]

@@ -45,8 +45,14 @@ def test_the_page_lists_every_option_with_its_default():
         {"memory": "none"},
         {"validate_every": -1},
         {"cache_size": -2},
+        {"cache_size": 0},
+        {"cache_size": 10**30},
         {"streams": -1},
+        {"streams": 0},
         {"streams": "many"},
+        {"streams": [1, 2]},
+        {"rewrites": "default,none"},
+        {"rewrites": [1]},
         {"strict": "perhaps"},
     ],
     ids=str,
@@ -78,6 +84,19 @@ def test_a_keyword_outweighs_the_environment(monkeypatch):
 def test_a_bad_value_in_the_environment_names_the_variable(monkeypatch):
     monkeypatch.setenv("NIMBLE_CACHE_SIZE", "lots")
     with pytest.raises(ValueError, match="NIMBLE_CACHE_SIZE"):
+        nimble.compile(lambda x: x)
+
+
+@pytest.mark.parametrize("name", _OPTIONS)
+def test_an_empty_variable_is_none(name, monkeypatch):
+    monkeypatch.setenv(f"NIMBLE_{name.upper()}", "")
+    fast = nimble.compile(lambda x: x + 1)
+    assert_same(fast(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_a_wrong_rewrite_in_the_environment_names_the_variable(monkeypatch):
+    monkeypatch.setenv("NIMBLE_REWRITES", "fold_batchnorm")
+    with pytest.raises(ValueError, match=r"NIMBLE_REWRITES: .*did you mean fold_batch_norm"):
         nimble.compile(lambda x: x)
 
 
@@ -175,6 +194,8 @@ def test_without_sharing_every_buffer_has_bytes_of_its_own_and_answers_stay_the_
         ("tune", "soon", "no number"),
         ("tolerance", "some", "no number"),
         ("tune", -1, "negative"),
+        ("tune", float("nan"), "no number"),
+        ("tolerance", "nan", "no number"),
     ],
 )
 def test_a_value_of_another_kind_is_answered_with_what_is_expected(option, value, said):

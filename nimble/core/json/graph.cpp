@@ -120,8 +120,8 @@ GraphFile graph_from_json(std::string_view text, std::string_view source) {
   const json_format::Origin origin{"graph_from_json", source};
   const nlohmann::json json = json_format::parse(text, origin);
   const Value document(json, origin);
-  document.expect_object({"format", "version", "tasks"}, {"buffers"});
   json_format::expect_header(document, kFormat);
+  document.expect_object({"format", "version", "tasks"}, {"buffers"});
 
   GraphFile file;
   TaskGraphBuilder builder;

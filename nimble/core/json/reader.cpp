@@ -11,17 +11,55 @@ namespace nimble::json_format {
 
 using nlohmann::json;
 
+namespace {
+
+// What the parser has begun and not ended, outermost first.
+class OpenValues {
+ public:
+  // Takes note of what the parser came to. False if an object has a key for the second time, which is the
+  // last one.
+  bool come_to(json::parse_event_t event, const json& value) {
+    using Event = json::parse_event_t;
+    if (event == Event::object_end || event == Event::array_end) {
+      open_.pop_back();
+    } else if (event == Event::key) {
+      open_.back().key = value.get<std::string>();
+      return open_.back().keys.insert(open_.back().key).second;
+    } else {
+      if (!open_.empty()) ++open_.back().elements;
+      if (event != Event::value) open_.push_back({.is_array = event == Event::array_start});
+    }
+    return true;
+  }
+
+  std::string path() const {
+    std::string path;
+    for (const Open& value : open_)
+      path += value.is_array ? "[" + std::to_string(value.elements - 1) + "]"
+                             : (path.empty() ? "" : ".") + value.key;
+    return path;
+  }
+
+ private:
+  struct Open {
+    bool is_array;
+    std::size_t elements = 0;
+    std::set<std::string> keys = {};
+    std::string key = {};
+  };
+  std::vector<Open> open_;
+};
+
+}  // namespace
+
 void Origin::fail(const std::string& message) const {
   throw InvalidInput("[nimble::" + std::string(function) + "] " + std::string(source) + ": " + message);
 }
 
 json parse(std::string_view text, const Origin& origin) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  auto refuse_repeated_keys = [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(value.get_ref<const std::string&>()).second)
-      origin.fail("the key " + quote(value.get_ref<const std::string&>()) + " appears twice in one object");
+  OpenValues open;
+  auto refuse_repeated_keys = [&](int, json::parse_event_t event, const json& value) {
+    if (!open.come_to(event, value)) origin.fail(open.path() + ": is given twice");
     return true;
   };
   try {
@@ -89,10 +127,10 @@ std::string Value::found() const {
 }
 
 void expect_header(const Value& document, std::string_view format) {
-  if (document.member("format").string() != format)
+  if (document.has("format") && document.member("format").string() != format)
     document.member("format").fail("must be " + quote(format) + ", not " +
                                    quote(document.member("format").string()));
-  if (document.member("version").unsigned_integer() != kVersion)
+  if (document.has("version") && document.member("version").unsigned_integer() != kVersion)
     document.member("version").fail("this Nimble reads version " + std::to_string(kVersion) + " only");
 }
 

@@ -17,7 +17,8 @@ struct Origin {
   [[noreturn]] void fail(const std::string& message) const;  // throws InvalidInput
 };
 
-// Parses the whole text, or fails with a line and column. Refuses an object that has a key twice.
+// Parses the whole text, or fails with a line and column. Refuses an object that has a member twice, naming
+// its place.
 nlohmann::json parse(std::string_view text, const Origin& origin);
 
 // A value in a parsed document that knows where it is, so that every complaint names a field. A value refers
@@ -56,7 +57,8 @@ class Value {
   std::optional<std::size_t> index_;
 };
 
-// Fails unless the document begins as `{"format": format, "version": 1, …`.
+// Fails where the document is another `format`, or another version of it. Asked first, so that a file given
+// for another one is told as such; whether both members are there, `expect_object` tells.
 void expect_header(const Value& document, std::string_view format);
 inline constexpr std::uint64_t kVersion = 1;
 

@@ -78,8 +78,8 @@ Schedule schedule_from_json(std::string_view text, const GraphFile& file, std::s
   const json_format::Origin origin{"schedule_from_json", source};
   const nlohmann::json json = json_format::parse(text, origin);
   const Value document(json, origin);
-  document.expect_object({"format", "version", "graph", "event_count", "launch_order", "streams", "memory"});
   json_format::expect_header(document, kFormat);
+  document.expect_object({"format", "version", "graph", "event_count", "launch_order", "streams", "memory"});
   if (const std::string expected = fingerprint(file); document.member("graph").string() != expected)
     document.member("graph").fail("this schedule was made for another graph (" +
                                   quote(document.member("graph").string()) + ", here " + quote(expected) +

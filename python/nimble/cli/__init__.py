@@ -41,8 +41,15 @@ replayed; 4 an error in the model's own code; 130 interrupted; 141 nobody reads 
 
 
 def cmake_path() -> Path:
-    """What CMAKE_PREFIX_PATH has to hold for find_package(Nimble)."""
-    return Path(nimble.__file__).parent / "lib" / "cmake"
+    """What CMAKE_PREFIX_PATH has to hold for find_package(Nimble). WrongInput where this package is not installed, but
+    lies in a build folder."""
+    path = Path(nimble.__file__).parent / "lib" / "cmake"
+    if not path.exists():
+        raise WrongInput(
+            "the C++ library is not installed with this package: `cmake --install BUILD --prefix PREFIX` does that, "
+            "and PREFIX is the path for CMAKE_PREFIX_PATH"
+        )
+    return path
 
 
 def parser() -> argparse.ArgumentParser:

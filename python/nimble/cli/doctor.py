@@ -14,11 +14,12 @@ from pathlib import Path
 import torch
 
 import nimble
-from nimble.bench.machine import ask_nvidia_smi, processor
+from nimble.bench.machine import ask_nvidia_smi
 from nimble.cli import plan
 from nimble.cli.outputs import Page
 from nimble.exit_codes import BROKEN, FINE, WrongInput
 from nimble.packages import PINNED, version_of
+from nimble.processor import processor_name
 from nimble.progress import progress_bar
 from nimble.settings import compile_options
 
@@ -90,7 +91,7 @@ def versions() -> Iterator[Finding]:
     built_for = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
     yield Finding("torch", OK, f"{torch.__version__}, built for {built_for}")
     yield Finding("nimble", OK, f"{nimble.__version__} ({Path(nimble.__file__).parent})")
-    yield Finding("processor", OK, f"{processor()}, {torch.get_num_threads()} threads")
+    yield Finding("processor", OK, f"{processor_name()}, {torch.get_num_threads()} threads")
 
 
 def options() -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from nimble.settings import compile_options
 MOST_PARAMETERS = 3_000_000_000  # some default configurations of transformers have far more
 TOKENS = 128
 
-Inputs = tuple[Tensor, ...]
+Inputs = tuple[Tensor | None, ...]
 
 
 @dataclass
@@ -64,13 +65,15 @@ def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
 
 def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """Of nimble.compile, as the command line gives them; whatever falls back to eager raises."""
-    options = {"strict": True} | ({"streams": arguments.streams} if arguments.streams else {})
+    options = {"streams": arguments.streams} if arguments.streams else {}
     for given in arguments.option:
         name, separator, value = given.partition("=")
         if not separator:
             raise WrongInput(f"--option takes NAME=VALUE, not {given!r}")
+        if name in options:
+            raise WrongInput(f"{name} is given twice: {options[name]} and {value}")
         options[name] = value
-    return options
+    return {"strict": True} | options
 
 
 def check_options(arguments: argparse.Namespace) -> None:
@@ -145,20 +148,24 @@ def from_transformers(name: str, batch: int) -> tuple[nn.Module, Inputs]:
     config = AutoConfig.for_model(name)
     config.use_cache = False  # a cache for the next token would be one more result, and grow
     with torch.device("meta"):
-        parameters = sum(p.numel() for p in AutoModel.from_config(config).parameters())
+        outline = AutoModel.from_config(config)
+    parameters = sum(p.numel() for p in outline.parameters())
     if parameters > MOST_PARAMETERS:
         raise WrongInput(
             f"{name} has {parameters / 1e9:.0f} billion parameters by default: make a smaller one in a function of "
             f"your own, and name it as file.py:function"
         )
-    model = AutoModel.from_config(config)
-    wanted = model.main_input_name
-    if wanted == "input_ids":
-        return model, (torch.randint(config.vocab_size, (batch, TOKENS)),)
+    wanted = outline.main_input_name
+    if wanted == "input_ids" and hasattr(config, "vocab_size"):
+        tokens = torch.randint(config.vocab_size, (batch, TOKENS))
+        # Encoder, mask, decoder: some make what the decoder reads themselves, but not all.
+        decodes = list(inspect.signature(outline.forward).parameters)[2:3] == ["decoder_input_ids"]
+        return AutoModel.from_config(config), (tokens, None, tokens) if decodes else (tokens,)
     if wanted == "pixel_values" and isinstance(size := getattr(config, "image_size", None), int):
-        return model, (torch.randn(batch, getattr(config, "num_channels", 3), size, size),)
+        pictures = torch.randn(batch, getattr(config, "num_channels", 3), size, size)
+        return AutoModel.from_config(config), (pictures,)
     raise WrongInput(
-        f"{name} takes {wanted}, which cannot be guessed: make the model and its inputs in a function of your own, and "
+        f"the inputs of {name}, {wanted} first, cannot be guessed: make the model and its inputs in a function of your own, and "
         f"name it as file.py:function"
     )
 
@@ -173,14 +180,13 @@ LIBRARIES: dict[str, tuple[Callable[[], list[str]], Callable[[str, int], tuple[n
 
 def load(name: str, arguments: argparse.Namespace, device: torch.device) -> Model:
     """The model in eval mode on its device, with inputs. WrongInput or MissingPackage where that cannot be."""
-    path, separator, function = name.rpartition(":")
-    check_name(name)
+    file, short = parse_name(name)
+    library, short = ("file", short) if file else find_library(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        if separator and path.endswith(".py"):
-            library, (module, inputs) = "file", from_file(Path(path), function, arguments.traceback)
+        if file:
+            module, inputs = from_file(file, short, arguments.traceback)
         else:
-            library, short = find_library(name)
             with users_code(f"making {name}", arguments.traceback):
                 module, inputs = LIBRARIES[library][1](short, arguments.batch)
                 module.eval()
@@ -192,21 +198,32 @@ def load(name: str, arguments: argparse.Namespace, device: torch.device) -> Mode
         return on_device(Model(short_name(name), library, module, inputs, device), DTYPES[arguments.dtype])
 
 
-def short_name(name: str) -> str:
-    """Without the folder that a file lies in."""
+def parse_name(name: str) -> tuple[Path | None, str]:
+    """A file that is there and its function; of every other name no file and all of it. WrongInput where there is no
+    such file."""
     path, separator, function = name.rpartition(":")
-    return f"{Path(path).name}:{function}" if separator and path.endswith(".py") else name
-
-
-def check_name(name: str) -> None:
-    """WrongInput where there is no such file or model, MissingPackage where its library is missing."""
-    path, separator, _ = name.rpartition(":")
     if not separator and name.endswith(".py"):
         raise WrongInput(f"a file needs a function that makes the model: {name}:make")
     if not path.endswith(".py"):
-        find_library(name)
-    elif not Path(path).exists():
+        return None, name
+    if not Path(path).exists():
         raise WrongInput(f"there is no file {path}")
+    return Path(path), function
+
+
+def short_name(name: str) -> str:
+    """Without the folder that a file lies in."""
+    file, function = parse_name(name)
+    return f"{file.name}:{function}" if file else name
+
+
+def check_model(name: str, arguments: argparse.Namespace) -> None:
+    """WrongInput where there is no such file or model, MissingPackage where its library is missing."""
+    file, model = parse_name(name)
+    if not file:
+        find_library(model)
+    elif arguments.batch > 1:
+        raise WrongInput(f"--batch says nothing to {name}, which makes its inputs itself")
 
 
 def find_library(name: str) -> tuple[str, str]:

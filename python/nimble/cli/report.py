@@ -12,6 +12,7 @@ from nimble.bench.arguments import checked_device, default_device
 from nimble.cli.models import (
     add_compile_arguments,
     add_model_arguments,
+    check_model,
     check_options,
     compiled,
     load,
@@ -39,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a name, or file.py:function")
     add_model_arguments(parser)
     add_compile_arguments(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="(the model's name with .html)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="where the page goes (the model's name with .html)"
+    )
     parser.add_argument("--json", action="store_true", help="only JSON on standard output")
 
 
@@ -48,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     path = arguments.out or Path(arguments.model.rpartition(":")[2] + ".html")
     check_options(arguments)
     check_file(path)
+    check_model(arguments.model, arguments)
     # Not in inference mode, where weights that are made have no versions and rewrites derive nothing from them.
     with progress_bar(short_name(arguments.model)) as bar, torch.no_grad():
         bar.say("making the model")

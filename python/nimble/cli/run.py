@@ -19,11 +19,12 @@ from nimble.bench.check import compare, same_bits
 from nimble.bench.job import DTYPES
 from nimble.bench.machine import machine
 from nimble.bench.measure import Amount, time_in_turn
+from nimble.bench.table import milliseconds
 from nimble.cli.models import (
     Model,
     add_compile_arguments,
     add_model_arguments,
-    check_name,
+    check_model,
     check_options,
     compiled,
     keeps_eagers_bits,
@@ -80,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     with progress_bar(total=len(names)) as bar:
         bar.say("looking for the models")
         for name in names:  # before the first of them takes its time
-            check_name(name)
+            check_model(name, arguments)
         for name in names:
             say = lambda text, name=name: bar.say(f"{short_name(name)}: {text}")  # noqa: E731
             say("making the model")
@@ -163,8 +164,8 @@ def show(rows: list[dict], arguments: argparse.Namespace) -> None:
         stats = row["stats"]
         table.add_row(
             row["model"],
-            f"{row['eager']['median']:.2f}",
-            f"{row['nimble']['median']:.2f}",
+            milliseconds(row["eager"]["median"]),
+            milliseconds(row["nimble"]["median"]),
             f"{row['speedup']:.2f}x",
             *(str(stats[key]) for key in ("tasks", "streams", "syncs", "degree_of_concurrency")),
             f"{stats['arena_bytes'] / 2**20:.1f} of {stats['allocated_bytes'] / 2**20:.0f}",

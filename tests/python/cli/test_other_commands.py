@@ -12,7 +12,9 @@ from nimble.cli import main
 
 import nimble
 
-GRAPHS = Path(__file__).resolve().parents[3] / "examples/graphs"
+ROOT = Path(__file__).resolve().parents[3]
+GRAPHS = ROOT / "examples/graphs"
+PICTURE = ROOT / "docs/pictures/timeline.png"
 
 
 def finding(report: dict, name: str) -> dict:
@@ -60,12 +62,21 @@ def test_a_wrong_command_or_option_is_answered_with_the_nearest(arguments, advic
     assert captured.out == ""
 
 
-def test_version_and_cmake_path_are_printed(capsys):
-    assert main(["--cmake-path"]) == 0
-    assert capsys.readouterr().out.strip().endswith("nimble/lib/cmake")
+def test_the_version_is_printed(capsys):
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out.strip() == nimble.__version__
+
+
+def test_the_path_for_cmake_is_printed_where_there_is_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(nimble, "__file__", str(tmp_path / "__init__.py"))
+    assert main(["--cmake-path"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "cmake --install" in captured.err
+    (tmp_path / "lib/cmake").mkdir(parents=True)
+    assert main(["--cmake-path"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/lib/cmake\n"
 
 
 def test_the_doctor_finds_that_nimble_works(capsys):
@@ -88,11 +99,14 @@ def test_the_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch, capsys):
     assert "pip install timm" in found["text"]
 
 
-def test_the_doctor_ends_with_1_where_something_is_broken():
-    result = command("doctor", NIMBLE_CACHE_SIZE="lots")
+@pytest.mark.parametrize(
+    ("name", "value"), [("NIMBLE_CACHE_SIZE", "lots"), ("NIMBLE_REWRITES", "fold_batchnorm")]
+)
+def test_the_doctor_ends_with_1_where_something_is_broken(name, value):
+    result = command("doctor", **{name: value})
     assert result.returncode == 1
     broken = [line for line in result.stdout.splitlines() if line.startswith("broken")]
-    assert any("NIMBLE_CACHE_SIZE" in line for line in broken)
+    assert any(name in line and value in line for line in broken)
 
 
 def test_plan_does_what_nimble_plan_does():
@@ -124,6 +138,13 @@ def test_bench_lists_what_there_is(capsys):
         (["--systems", "torch-compiel"], "torch-compile"),
         (["--device", "cuda:77"], "cuda"),
         (["--draw", "nowhere.json"], "nowhere.json"),
+        (["--draw", str(PICTURE)], "timeline.png is no JSON"),
+        (["--fill", __file__], "has no table to fill"),
+        (["--systems", "cuda-graph", "--device", "cpu"], "cuda-graph runs on cuda, not on cpu"),
+        (
+            ["--systems", "openvino", "--workloads", "training/resnet50", "--device", "cpu"],
+            "openvino runs none of training/resnet50",
+        ),
     ],
 )
 def test_bench_refuses_what_is_not_there(arguments, advice, capsys):

@@ -109,6 +109,44 @@ def test_a_wrong_option_is_refused_by_name(model_file, option, advice, capsys):
     assert advice in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("twice", [["--streams", "1"], ["--option", "streams=1"]])
+def test_an_option_that_is_given_twice_is_refused(twice, model_file, capsys):
+    assert run(f"{model_file}:perceptron", *twice, "--option", "streams=2") == 2
+    assert "streams is given twice: 1 and 2" in capsys.readouterr().err
+
+
+def test_a_wrong_rewrite_is_refused_with_the_nearest(model_file, capsys):
+    assert run(f"{model_file}:perceptron", "--option", "rewrites=fold_batchnorm") == 2
+    assert "did you mean fold_batch_norm" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "report"])
+def test_a_batch_size_is_refused_where_a_file_makes_the_inputs(command, model_file, capsys):
+    assert main([command, f"{model_file}:perceptron", "--batch", "3", "--device", "cpu"]) == 2
+    assert "small_models.py:perceptron, which makes its inputs itself" in capsys.readouterr().err
+
+
+def test_short_times_are_shown_with_enough_digits(model_file, capsys):
+    assert run(f"{model_file}:perceptron") == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "perceptron" in line]
+    for time in line.split()[1:3]:
+        assert len(time.partition(".")[2]) >= 3, line
+
+
+def test_a_model_whose_inputs_cannot_be_guessed_is_refused_with_advice(capsys):
+    pytest.importorskip("transformers")
+    assert run("transformers:clip") == 2
+    assert "file.py:function" in capsys.readouterr().err
+
+
+def test_a_model_that_decodes_gets_what_was_decoded_so_far(monkeypatch):
+    pytest.importorskip("transformers")
+    monkeypatch.setattr(models, "TOKENS", 4)
+    model, inputs = models.from_transformers("t5", 2)
+    with torch.no_grad():
+        assert model.eval()(*inputs)[0].shape[:2] == (2, 4)
+
+
 def test_weights_come_from_a_file(model_file, tmp_path, capsys):
     weights = torch.nn.Sequential(
         torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2)
