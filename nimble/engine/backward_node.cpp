@@ -46,17 +46,23 @@ class BackwardNode final : public torch::autograd::Node {
     }
     const Derivative& derivative = *entry_->derivative;
     Tensors arguments = inputs_;
+    std::vector<bool> given;
+    for (const at::Tensor& gradient : gradients) given.push_back(gradient.defined());
+    given.resize(derivative.results.size());
     for (std::size_t n = 0; n < gradients.size(); ++n) {
       const bool expected = n < derivative.results.size();
-      if (gradients[n].defined() != expected) {
+      const bool passed_through = expected && !given[n] && is_passed_through(derivative.nesting, n, given);
+      if (gradients[n].defined() != expected && !passed_through) {
         entry_->state = Entry::State::kEager;
         throw RecordError(
             "[nimble::backward] the loss uses other results of the compiled module than when it was "
-            "recorded. "
-            "Use the same ones at each call, or compile the whole training step. From now on it runs "
-            "eagerly");
+            "recorded. Use the same ones at each call, or compile the whole training step. From now on it "
+            "runs eagerly");
       }
-      if (expected) arguments.push_back(as_recorded(gradients[n], arguments.size()));
+      if (expected) {
+        const std::size_t input = arguments.size();
+        arguments.push_back(passed_through ? nothing_to_add(input) : as_recorded(gradients[n], input));
+      }
     }
     const std::lock_guard replaying(entry_->replaying);
     return entry_->parts[1].replay(arguments);
@@ -90,6 +96,15 @@ class BackwardNode final : public torch::autograd::Node {
     const at::NoGradGuard no_grad;
     at::Tensor copy = at::empty_strided(recorded.sizes, recorded.strides, gradient.options());
     return copy.copy_(gradient);
+  }
+
+  // For a result whose gradient comes from another one alone this time: what is added to that changes no bit
+  // of it. Zero would, of a negative zero.
+  at::Tensor nothing_to_add(std::size_t input) const {
+    const Program& backward = *entry_->parts[1].program;
+    const TensorRef& recorded = backward.inputs[input];
+    const auto options = at::TensorOptions(recorded.dtype).device(backward.buffer(recorded.buffer).device);
+    return at::empty_strided(recorded.sizes, recorded.strides, options).zero_().neg_();
   }
 
   // All under the lock of every node of autograd's, mutex_.

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "nimble/core/median.h"
 #include "nimble/core/verify.h"
-#include "nimble/engine/time_in_turn.h"
 #include "nimble/torch/dependencies.h"
 
 namespace nimble {

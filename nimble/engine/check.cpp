@@ -7,16 +7,22 @@
 #include "nimble/engine/kernels_in_schedule.h"
 #include "nimble/engine/times_on_disk.h"
 #include "nimble/engine/tolerance.h"
+#include "nimble/engine/wording.h"
 #include "nimble/torch/record_error.h"
 #include "nimble/torch/run_in_double.h"
 
 namespace nimble {
 namespace {
 
+// No matter of the user's, whom eager answers all the same: there was no memory for it, say.
+std::string not_compared(const std::exception& error) {
+  return "a replay could not be compared with eager's run: " + what_of(error);
+}
+
 // What happens around one part: replayed first, then done again by eager code, then compared.
 class PartCheck {
  public:
-  PartCheck(Entry& entry, std::size_t index, const Tensors& inputs, const CompileOptions& options,
+  PartCheck(Entry& entry, std::size_t index, const Tensors& inputs, const CompileOptions& options, bool undo,
             const Publish& publish)
       : entry_(entry),
         part_(entry.parts[index]),
@@ -26,7 +32,13 @@ class PartCheck {
     for (const Buffer& buffer : part_.program->buffers) {
       if (buffer.kind == BufferKind::kEscaped) escaped_.push_back(buffer.outside);
     }
-    before_ = OutsideState::save(*part_.program, inputs);
+    try {
+      before_ = OutsideState::save(*part_.program, inputs);
+    } catch (const std::exception& error) {
+      if (undo) throw;  // nobody could put back what eager code is about to do
+      failure_ = not_compared(error);
+      return;
+    }
     try {
       prepare(inputs, options, publish);
       replayed_ = replay();
@@ -34,14 +46,14 @@ class PartCheck {
       if (!part_.rewriting.exact) {
         tolerance_ = tolerance_for(*part_.program, inputs, options.tolerance, [this] { return in_double(); });
       }
+      if (!is_last_) {
+        for (const at::Tensor& tensor : escaped_) left_.keep(tensor);
+      }
     } catch (const RecordError& error) {
       failure_ = error.what();
       refused_ = true;
     } catch (const std::exception& error) {
-      failure_ = std::string("[nimble::replay] ") + error.what();
-    }
-    if (!is_last_) {
-      for (const at::Tensor& tensor : escaped_) left_.keep(tensor);
+      failure_ = "[nimble::replay] " + what_of(error);
     }
     before_.restore();
   }
@@ -49,6 +61,24 @@ class PartCheck {
   // Asked when eager code has done the same.
   std::string failure(const Tensors& eager_results) {
     if (!failure_.empty()) return failure_;
+    try {
+      return difference_from(eager_results);
+    } catch (const std::exception& error) {
+      return not_compared(error);
+    }
+  }
+  bool refused() const { return refused_; }
+  bool has_other_values() const { return other_values_; }
+
+  void undo() const noexcept { before_.try_restore(); }
+
+  // What the replay of this part left for the next.
+  void hand_over() const { left_.restore(); }
+
+ private:
+  enum class Whose { kRecorded, kEager };
+
+  std::string difference_from(const Tensors& eager_results) {
     const Effects eager = observe(eager_results, Whose::kEager);
     auto differs = replayed_.difference(eager, spread_, tolerance_);
     if (differs && spread_ && !is_backward_to_come()) {
@@ -66,16 +96,6 @@ class PartCheck {
     return differs->name + " differs from eager's after a replay" +
            (differs->excess.empty() ? "" : ": " + differs->excess);
   }
-  bool refused() const { return refused_; }
-  bool has_other_values() const { return other_values_; }
-
-  void undo() const noexcept { before_.try_restore(); }
-
-  // What the replay of this part left for the next.
-  void hand_over() const { left_.restore(); }
-
- private:
-  enum class Whose { kRecorded, kEager };
 
   void prepare(const Tensors& inputs, const CompileOptions& options, const Publish& publish) {
     if (part_.choice.executable) return part_.rewriting.follow_weights(*part_.choice.executable);
@@ -166,7 +186,7 @@ CheckResult check_against_eager(Entry& entry, const Tensors& inputs, Host& host,
   CheckResult result;
   std::vector<std::unique_ptr<PartCheck>> checks;
   const auto begin_part = [&](const Tensors& arguments) {
-    checks.push_back(std::make_unique<PartCheck>(entry, checks.size(), arguments, options, publish));
+    checks.push_back(std::make_unique<PartCheck>(entry, checks.size(), arguments, options, undo, publish));
   };
   const auto end_part = [&](const Tensors& results) {
     if (result.failure.empty()) {
@@ -206,13 +226,17 @@ CheckResult check_against_eager(Entry& entry, const Tensors& inputs, Host& host,
     end_part(result.outputs);
     compare_note();
     if (!result.failure.empty()) return result;
-    const Tensors gradients = entry.derivative->some_gradients(result.outputs);
-    Tensors arguments = inputs;
-    arguments.insert(arguments.end(), gradients.begin(), gradients.end());
-    checks.back()->hand_over();
-    begin_part(arguments);
-    const RecordingScope on_this_thread;
-    end_part(entry.derivative->eagerly(inputs, result.outputs, gradients));
+    try {
+      const Tensors gradients = entry.derivative->some_gradients(result.outputs);
+      Tensors arguments = inputs;
+      arguments.insert(arguments.end(), gradients.begin(), gradients.end());
+      checks.back()->hand_over();
+      begin_part(arguments);
+      const RecordingScope on_this_thread;
+      end_part(entry.derivative->eagerly(inputs, result.outputs, gradients));
+    } catch (const c10::Error& error) {  // not what somebody's hooks in Python throw
+      result.failure = not_compared(error);
+    }
     return result;
   }
   if (checks.size() != entry.parts.size()) {

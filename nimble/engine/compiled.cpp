@@ -34,10 +34,44 @@ std::shared_ptr<Entry> Compiled::find(const Tensors& inputs, std::int64_t varian
     std::rotate(entries_.begin(), it, it + 1);
   }
   if (found->holds()) return found;
-  const std::lock_guard lock(mutex_);
-  if (found->is_planned()) dropped_ = found->signature;
-  std::erase(entries_, found);
+  drop(found, inputs, variant);
   return nullptr;
+}
+
+void Compiled::drop(const std::shared_ptr<Entry>& entry, const Tensors& inputs, std::int64_t variant) {
+  const Settings settings = Settings::here();
+  std::string why = entry->what_changed();
+  const std::lock_guard lock(mutex_);
+  if (std::erase(entries_, entry) == 0) return;  // another thread found out as well
+  const auto before = std::ranges::find_if(
+      dropped_, [&](const Dropped& one) { return one.signature.matches(inputs, variant, settings); });
+  const bool answered = entry->replays > 1;  // the first is the check's
+  const std::size_t in_a_row = answered ? 0 : 1 + (before == dropped_.end() ? 0 : before->in_a_row);
+  if (before != dropped_.end()) dropped_.erase(before);
+  dropped_.insert(dropped_.begin(), {entry->signature, entry->is_planned(), in_a_row, std::move(why)});
+  if (dropped_.size() > std::max<std::size_t>(1, options_.cache_size)) dropped_.pop_back();
+}
+
+// A recording takes many times as long as a call, so where none lives to answer one, no more are made.
+bool Compiled::gives_up_recording(const Tensors& inputs, std::int64_t variant, Host& host) {
+  constexpr std::size_t kInVain = 8;
+  Recording none;
+  {
+    const Settings settings = Settings::here();
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find_if(dropped_, [&](const Dropped& one) {
+      return one.in_a_row >= kInVain && one.signature.matches(inputs, variant, settings);
+    });
+    if (found == dropped_.end()) return false;
+    none.refusal =
+        "[nimble::call] recordings are dropped again and again before any of them answers a call: " +
+        found->why +
+        ". Leave it as it is between calls (write into tensors in place, as copy_() does), or compile "
+        "a part that does not depend on it; refresh() lets Nimble try again";
+    dropped_.erase(found);
+  }
+  begin(std::make_shared<Entry>(Signature(inputs, variant)), std::move(none), host, Mode::kCall);
+  return true;
 }
 
 void Compiled::insert(std::shared_ptr<Entry> entry, Host& host) {
@@ -102,20 +136,24 @@ CallResult Compiled::replay(const std::shared_ptr<Entry>& entry, const Tensors& 
 }
 
 CallResult Compiled::call(const Tensors& inputs, std::int64_t variant, Host& host) {
+  if (is_recording()) return {host.run(inputs), false, nullptr};
+  if (const auto entry = ready(inputs, variant)) {
+    if (CallResult result = replay(entry, inputs); result.replayed) return result;
+  }
+  // Whoever prepares takes its time; others go on eagerly meanwhile. Taken before anything is looked up: what
+  // is found may be about to change until then.
+  std::unique_lock preparing(preparing_, std::try_to_lock);
   const auto eagerly = [&] {
+    preparing = {};
     {
       const std::lock_guard lock(mutex_);
       ++stats_.eager_calls;
     }
     return CallResult{host.run(inputs), false, nullptr};
   };
-  if (is_recording()) return {host.run(inputs), false, nullptr};
-  if (const auto entry = ready(inputs, variant)) {
-    if (CallResult result = replay(entry, inputs); result.replayed) return result;
-  }
-  auto entry = find(inputs, variant);
+  const auto entry = find(inputs, variant);
   if (!entry) refuse_if_strict(inputs, variant);
-  if (entry && entry->state == Entry::State::kEager) return eagerly();
+  if (!preparing || (!entry && gives_up_recording(inputs, variant, host))) return eagerly();
   // Its memory may be lent: a backward pass is still to come. Or it is due for another check, for which it is
   // borrowed.
   const bool borrows = entry && entry->derivative && entry->state == Entry::State::kReady;
@@ -123,10 +161,8 @@ CallResult Compiled::call(const Tensors& inputs, std::int64_t variant, Host& hos
   const auto give_back = c10::make_scope_exit([&] {
     if (borrows) entry->give_back();
   });
-
-  // Whoever prepares takes its time; others go on eagerly meanwhile.
-  std::unique_lock preparing(preparing_, std::try_to_lock);
-  if (!preparing) return eagerly();
+  // Asked last: the backward pass that had it until now may have given it up.
+  if (entry && entry->state == Entry::State::kEager) return eagerly();
   if (!entry) return {first_call(inputs, variant, host, Mode::kCall), false, nullptr};
   return {advance(entry, inputs, host, Mode::kCall), false, nullptr};
 }
@@ -187,6 +223,9 @@ void Compiled::give_up(Entry& entry, const std::string& why, Host& host, Mode mo
 void Compiled::begin(const std::shared_ptr<Entry>& entry, Recording&& recording, Host& host, Mode mode,
                      const std::shared_ptr<Entry>& instead_of) {
   constexpr int kAttempts = 3;
+  const bool may_pass = !recording.program && recording.may_pass;
+  // Says nothing against calling it, or against preparing it after that: nobody is to find it here.
+  if (may_pass && mode == Mode::kPrepare) throw RecordError(recording.refusal);
   if (recording.program) {
     entry->adopt(std::move(recording), options_);
   } else {
@@ -199,14 +238,8 @@ void Compiled::begin(const std::shared_ptr<Entry>& entry, Recording&& recording,
     insert(entry, host);
   }
   if (entry->program) return;
-  if (recording.may_pass && entry->attempts < kAttempts && mode == Mode::kCall) return;
-  const bool creates_state = recording.may_pass && mode == Mode::kPrepare;
-  give_up(*entry,
-          recording.refusal + (creates_state ? ". A function that creates lasting state (gradients, an "
-                                               "optimizer's state), or whose optimizer computes on the host, "
-                                               "cannot be prepared, only called"
-                                             : ""),
-          host, mode, false);
+  if (may_pass && entry->attempts < kAttempts) return;
+  give_up(*entry, recording.refusal, host, mode, false);
 }
 
 void Compiled::refuse_if_strict(const Tensors& inputs, std::int64_t variant) const {
@@ -217,7 +250,9 @@ void Compiled::refuse_if_strict(const Tensors& inputs, std::int64_t variant) con
   const bool known = std::any_of(entries_.begin(), entries_.end(), [&](const auto& entry) {
     return entry->signature.matches(inputs, variant, settings) && !entry->gradients_hold();
   });
-  const bool dropped = dropped_ && dropped_->matches(inputs, variant, settings);
+  const bool dropped = std::ranges::any_of(dropped_, [&](const Dropped& one) {
+    return one.was_planned && one.signature.matches(inputs, variant, settings);
+  });
   if (recorded_for_.empty() || (known && !dropped)) return;
   throw GuardError("[nimble::call] strict: called with " + Signature(inputs, variant).to_string() +
                    ", prepared for " + recorded_for_ +
@@ -250,6 +285,8 @@ Tensors Compiled::check(const std::shared_ptr<Entry>& entry, const Tensors& inpu
             mode, false);
     return host.run(inputs);
   }
+  if (entry->derivative && entry->derivative->lacks_a_result_of(*entry->used))
+    return settle(entry, inputs, host, mode);
   const std::lock_guard replaying(entry->replaying);
   CheckResult result = check_against_eager(*entry, inputs, host, options_, /*undo=*/mode == Mode::kPrepare,
                                            [&](Part& part, Rewriting rewriting, Choice choice) {
@@ -347,13 +384,15 @@ void Compiled::prepare(const Tensors& inputs, std::int64_t variant, Host& host) 
     throw Error(
         "[nimble::prepare] the function changes what it depends on each time it runs, so no recording stays "
         "valid");
-  if (entry->state == Entry::State::kEager) throw RecordError("[nimble::prepare] " + entry->reason);
+  if (entry->state == Entry::State::kEager)
+    throw RecordError("[nimble::prepare] " + entry->why_not_replayed());
 }
 
 void Compiled::refresh() {
   std::vector<std::shared_ptr<Entry>> dropped;
   const std::lock_guard lock(mutex_);
   dropped.swap(entries_);
+  dropped_.clear();
   recorded_for_.clear();
   dropped.push_back(std::move(last_used_));
 }

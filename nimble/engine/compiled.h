@@ -88,6 +88,8 @@ class Compiled {
 
   // The entry of this signature that holds here and now; one that does no longer is dropped.
   std::shared_ptr<Entry> find(const Tensors& inputs, std::int64_t variant);
+  void drop(const std::shared_ptr<Entry>& entry, const Tensors& inputs, std::int64_t variant);
+  bool gives_up_recording(const Tensors& inputs, std::int64_t variant, Host& host);
   void insert(std::shared_ptr<Entry> entry, Host& host);
   void replace(const std::shared_ptr<Entry>& entry, std::shared_ptr<Entry> by, Host& host);
   Tensors leaves() const;
@@ -107,8 +109,15 @@ class Compiled {
   std::vector<std::shared_ptr<Entry>> entries_;  // most recently used first
   std::shared_ptr<Entry> last_used_;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> leaves_;  // parameters seen so far
-  std::optional<Signature> dropped_;  // the signature whose entry did not hold any more
-  std::string recorded_for_;          // the signature recorded last, empty if there was none
+  // A signature whose entries did not hold any more.
+  struct Dropped {
+    Signature signature;
+    bool was_planned;
+    std::size_t in_a_row;  // how many, since one of them answered a call
+    std::string why;
+  };
+  std::vector<Dropped> dropped_;  // most recently dropped first
+  std::string recorded_for_;      // the signature recorded last, empty if there was none
   std::set<std::string> warned_;
   Stats stats_;
   std::mutex preparing_;  // one recording or check at a time

@@ -68,7 +68,7 @@ std::optional<Effects::Difference> Effects::difference(const Effects& other,
       if (!varies || !are_numbers(values_[i])) return Difference{names_[i]};
       return Difference{names_[i], "by " + relative(apart[i], magnitude[i]) + " of the largest of " +
                                        std::to_string(values_[i].numel()) +
-                                       " values, where one replay differs from " + "another by up to " +
+                                       " values, where one replay differs from another by up to " +
                                        relative(spread->widest(i), magnitude[i])};
     }
     if (auto excess = tolerance->excess(i, values_[i], other.values_[i]))

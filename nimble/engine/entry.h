@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -45,10 +47,12 @@ class Entry {
 
   // Whether the program holds here and now, besides the signature.
   bool holds() const;
+  // Asked after it did not: what is another, in words.
+  std::string what_changed() const;
   bool gradients_hold() const { return gradients.hold(); }
 
-  // False if an argument lies in the memory of an outside tensor and was not there when the program was
-  // recorded, or the other way round.
+  // False if an argument lies in the memory of an outside tensor and was not there, at the same place, when
+  // the program was recorded, or the other way round.
   bool separates(std::span<const at::Tensor> inputs) const;
 
   // Replays all parts, and lets the host do its share between them; of a derivative, the forward pass alone.
@@ -73,6 +77,9 @@ class Entry {
   // Goes back to the recorded program.
   std::vector<Part> drop_rewrites(const std::string& why);
 
+  // Why it runs eagerly, or is recorded again, in words; empty where it is neither.
+  std::string why_not_replayed() const;
+
   bool is_planned() const { return !parts.empty() && parts.back().choice.executable; }
 
   const Signature signature;
@@ -89,18 +96,29 @@ class Entry {
   std::unique_ptr<OutsideGuard> guard;
   std::shared_ptr<HostNote> note;
   struct OutsideTensor {
-    const c10::TensorImpl* tensor;    // kept alive by the program
+    const c10::TensorImpl* tensor;    // kept alive by the program, or below
     const c10::StorageImpl* storage;  // that it had; alive as long as it still has it
     const void* address;              // nullptr: wherever the executable has moved it
     std::size_t bytes;
-    bool requires_grad;  // in a program that autograd had a part in
+    std::int64_t offset;
+    std::size_t dimensions;
+    caffe2::TypeMeta dtype;
+    c10::DispatchKeySet kind;  // whether it is conjugated, among other things
+    bool requires_grad;        // in a program that autograd had a part in
   };
   std::vector<OutsideTensor> outside;
+  std::vector<std::int64_t> outside_forms;  // size and stride, by their dimensions, one after the other
   std::set<const c10::StorageImpl*> outside_storages;
+  // By input: where it lies in the memory of an outside tensor; nullptr for elsewhere.
+  struct PlaceOutside {
+    const c10::StorageImpl* storage = nullptr;
+    std::int64_t offset = 0;
+  };
+  std::vector<PlaceOutside> places_of_inputs;
   Tensors known_outside;  // parameters and buffers of the modules that ran
   // Changed under the lock of the cache: why rewrites may not round to TF32, and why they were dropped.
   std::string why_without_tf32, rewrites_dropped;
-  std::string reason;  // why it runs eagerly; changed under the lock of the cache
+  std::string reason;  // changed under the lock of the cache; to read it, see why_not_replayed
   std::mutex replaying;
   std::atomic<std::uint64_t> replays = 0;
   int attempts = 1;    // at a recording that can be replayed
@@ -109,6 +127,8 @@ class Entry {
 
  private:
   void prepare_backward();
+  void watch(const at::Tensor& tensor, const void* address, std::size_t bytes);
+  std::size_t first_changed() const;  // of the tensors outside
   std::vector<Part> take_schedules();
 
   std::atomic<bool> lent_ = false;

@@ -18,6 +18,12 @@ class OutsideGuard {
   // Whether everything is as it was when the program was recorded. Asked at every call, so it must be quick.
   virtual bool holds() = 0;
 
+  // What is another when it does not hold, in words for a warning.
+  virtual std::string what_changed() {
+    return "a module's mode, hooks, submodules or tensors, or something else that it depends on, is "
+           "another at each call";
+  }
+
   // Tensors that escaped while recording (an attribute that forward sets), each with what its place holds
   // now.
   struct Kept {

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "nimble/core/error.h"
+#include "nimble/core/median.h"
 #include "nimble/engine/candidates.h"
 #include "nimble/engine/measure_alone.h"
 #include "nimble/engine/time_in_turn.h"

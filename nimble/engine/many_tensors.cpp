@@ -29,14 +29,6 @@ at::Tensor bytes_of(const at::Tensor& dense) {
   return dense.as_strided({dense.numel()}, {1}).view(at::kByte);
 }
 
-// In double precision, so that no difference is lost.
-at::Tensor numbers(const at::Tensor& tensor) {
-  const at::Tensor real = tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor;
-  return real.to(at::kDouble).nan_to_num(0.0, 0.0, 0.0);
-}
-
-double largest(const at::Tensor& tensor) { return tensor.abs().max().item<double>(); }
-
 // The largest magnitude in each of the tensors that `make` gives for a group of indices; only then does the
 // host wait. A result that is not finite is left to the caller.
 template <class Make>
@@ -124,7 +116,7 @@ std::vector<double> magnitudes(std::span<const at::Tensor> tensors) {
   std::vector<double> found(tensors.size());
   largest_of_groups(tensors, found, [&](const auto& group) { return chosen(tensors, group); });
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!std::isfinite(found[i])) found[i] = largest(numbers(tensors[i]));
+    if (!std::isfinite(found[i])) found[i] = largest_value(tensors[i]);
   }
   return found;
 }

@@ -5,19 +5,13 @@
 #include <algorithm>
 #include <chrono>
 
+#include "nimble/core/median.h"
 #include "nimble/torch/outside_state.h"
 
 namespace nimble {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-template <class Number>
-Number median(std::vector<Number> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 std::vector<double> time_replays(Executable& executable, std::span<const at::Tensor> inputs) {
   constexpr std::size_t kFewest = 5, kMost = 100;

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "nimble/torch/record_error.h"
+#include "nimble/torch/recorded_values.h"
 #include "nimble/torch/split.h"
 
 namespace nimble {
@@ -19,6 +20,8 @@ thread_local int recording_depth = 0;
 // What a first run set up is there at the next.
 constexpr const char* kNotSettled =
     "[nimble::record] the function made gradients for parameters that were not known before";
+// Whoever prepares undoes what a run sets up, so running it once more at once would be of no use.
+constexpr const char* kCallFirst = "call the function once, then prepare() again";
 
 // Tensors that were made while recording and have a place outside where a replay can leave them.
 Tensors tensors_with_a_place(const Recording& recording, ProgramBuilder& builder, Host& host) {
@@ -56,6 +59,11 @@ bool make_derivative(Recording& recording, const Tensors& inputs, ProgramBuilder
             "it inside the function",
         false);
   }
+  if (computed_from_one_another(inputs, builder))
+    return refuse(
+        "an argument was computed from another one, or from a parameter that the function uses as well, so "
+        "that gradients reach that on two ways. Compute it inside the function, or detach() it",
+        false);
   if (used.vary()) return refuse("the loss uses other results of the function from call to call", false);
   if (used_may_show && !used.seen() && differentiable_results(inputs, recording.outputs).size() > 1)
     return refuse("which results the loss uses is not known yet", true);
@@ -69,6 +77,9 @@ void make_program(Recording& recording, const Tensors& inputs, ProgramBuilder& b
   for (const at::Tensor& leaf : builder.leaves()) recording.leaves.push_back(leaf);
   // What ran after such a refusal was not watched: whether anybody went backward from a result is not known.
   if (builder.refusal() && builder.refusal()->may_pass) return;
+  for (const at::Tensor& result : recording.outputs) {
+    if (!result.defined()) return builder.refuse(*unsupported("a result", result));
+  }
   bool wants_grad = false;
   for (const std::size_t i : differentiable_results(inputs, recording.outputs)) {
     wants_grad |= !builder.went_backward_from(recording.outputs[i]);
@@ -84,7 +95,7 @@ void make_program(Recording& recording, const Tensors& inputs, ProgramBuilder& b
       std::make_shared<Program>(builder.finish(results, kept, wants_grad ? recording.outputs.size() : 0));
   if (builder.refusal()) return;
   if (!all_known) {
-    recording.refusal = kNotSettled;
+    recording.refusal = undoable ? c10::str(kNotSettled, ": ", kCallFirst) : kNotSettled;
     recording.may_pass = true;
     return;
   }
@@ -132,16 +143,17 @@ Recording record(const Tensors& inputs, Host& host, OnRefusal on_refusal, bool u
   const bool throws = on_refusal == OnRefusal::kThrow;
   const Tensors outside = host.outside();
   Recording recording;
+  OutsideState changed;
   ProgramBuilder builder(
       inputs, throws ? ProgramBuilder::OnRefusal::kThrow : ProgramBuilder::OnRefusal::kRemember, outside);
-  if (undoable) builder.keep_before_change(&recording.undo);
+  if (undoable) builder.keep_before_change(&changed);
   Tensors known = leaves;
   known.insert(known.end(), outside.begin(), outside.end());
   recording.gradients = Gradients(known);
   const Gradients before = recording.gradients;
   const auto undo = [&] {
     if (!undoable) return;
-    recording.undo.restore();
+    changed.restore();
     before.undo();
   };
   try {
@@ -154,21 +166,25 @@ Recording record(const Tensors& inputs, Host& host, OnRefusal on_refusal, bool u
       recording.outputs = host.record(inputs, builder);
     }
     at::autocast::clear_cache();
-    make_program(recording, inputs, builder, host, used, undoable);
-  } catch (const RecordError& error) {
-    if (throws) {
-      undo();
-      throw;
+    try {  // what the function throws itself is no refusal: it has not answered
+      make_program(recording, inputs, builder, host, used, undoable);
+    } catch (const RecordError& error) {
+      if (throws) throw;
+      recording.refusal = error.what();
     }
-    recording.refusal = error.what();
   } catch (...) {
     undo();
     throw;
   }
   undo();
-  if (builder.refusal()) {
-    recording.refusal = builder.refusal()->message();
-    recording.may_pass = builder.refusal()->may_pass;
+  if (auto refusal = builder.refusal()) {
+    if (refusal->may_pass && undoable) {
+      refusal->advice =
+          c10::str("If only a first call does this (it sets up an optimizer's state, or a cache), ",
+                   kCallFirst, ". Otherwise: ", refusal->advice);
+    }
+    recording.refusal = refusal->message();
+    recording.may_pass = refusal->may_pass;
   }
   recording.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   return recording;

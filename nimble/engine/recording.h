@@ -26,16 +26,15 @@ struct Recording {
   bool may_pass = false;  // the refusal: the next call is worth another try
   // The program's second part, where its results are part of an autograd graph that nobody went back through.
   std::optional<Derivative> derivative;
-  OutsideState undo;  // what to put back if this was no real call
   double milliseconds = 0;
 };
 
 enum class OnRefusal { kThrow, kReturn };
 
 // Runs the user's function once, eagerly, and watches it. `leaves` are parameters known from earlier runs,
-// `used` tells which results earlier losses went back from. With `undoable`, everything that the run changes
-// outside is kept in `undo`. Throws what the function throws, and RecordError where it cannot be replayed and
-// `on_refusal` says so; either way nothing stays changed if `undoable`.
+// `used` tells which results earlier losses went back from. Throws what the function throws, and RecordError
+// where it cannot be replayed and `on_refusal` says so; either way nothing outside stays changed if
+// `undoable`.
 Recording record(const Tensors& inputs, Host& host, OnRefusal on_refusal, bool undoable,
                  const Tensors& leaves, const UsedResults& used);
 

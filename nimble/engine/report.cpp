@@ -62,8 +62,7 @@ std::string Compiled::report(const Tensors& inputs, std::int64_t variant) {
   if (entry->derivative && !entry->lend()) {
     throw Error(
         "[nimble::report] a backward pass of this function is still to come, and measuring would overwrite "
-        "what it "
-        "reads. Call backward() first, or let go of the results");
+        "what it reads. Call backward() first, or let go of the results");
   }
   const auto give_back = c10::make_scope_exit([&] {
     if (entry->derivative) entry->give_back();
@@ -78,8 +77,8 @@ std::string Compiled::report(const Tensors& inputs, std::int64_t variant) {
     Tensors arguments = inputs;
     if (entry->derivative && !parts.empty()) {
       const OutsideState before = OutsideState::save(*entry->parts[0].program, inputs);
+      const auto put_back = c10::make_scope_exit([&] { before.try_restore(); });
       const Tensors results = replay_from(before, *entry->parts[0].choice.executable, inputs);
-      before.restore();
       for (at::Tensor& gradient : entry->derivative->some_gradients(results)) {
         arguments.push_back(std::move(gradient));
       }
@@ -165,19 +164,17 @@ void explain_part(std::ostream& text, const Part& part) {
 void explain_entry(std::ostream& text, const Entry& entry) {
   text << entry.signature.to_string() << '\n';
   if (entry.state == Entry::State::kEager) {
-    text << "  runs eagerly   "
-         << (entry.reason.empty() ? "the loss used other results than when it was recorded" : entry.reason)
-         << '\n';
+    text << "  runs eagerly   " << entry.why_not_replayed() << '\n';
     return;
   }
   if (entry.state == Entry::State::kUnsettled) {
-    text << "  set up         " << entry.reason << "; the next call is recorded again\n";
+    text << "  set up         " << entry.why_not_replayed() << "; the next call is recorded again\n";
     return;
   }
   text << "  recorded       " << counted(entry.program->tasks.size(), "task") << " in "
        << milliseconds(entry.record_milliseconds) << '\n';
   if (entry.state == Entry::State::kMismatched) {
-    text << "  mismatch       " << entry.reason << "; the next call is recorded again\n";
+    text << "  mismatch       " << entry.why_not_replayed() << "; the next call is recorded again\n";
     return;
   }
   if (entry.state == Entry::State::kRecorded) {

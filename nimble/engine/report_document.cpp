@@ -68,7 +68,7 @@ Object describe(const Entry& entry) {
   add_rewrites(notes, entry);
   Object object{{"signature", entry.signature.to_string()},
                 {"state", state_of(entry)},
-                {"reason", entry.reason},
+                {"reason", entry.why_not_replayed()},
                 {"replays", entry.replays.load()},
                 {"record_milliseconds", entry.record_milliseconds},
                 {"tasks", entry.program ? entry.program->tasks.size() : 0},

@@ -4,6 +4,7 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 
 #include <algorithm>
 #include <bit>
@@ -53,6 +54,7 @@ std::uint32_t alignment_of(const at::Tensor& tensor) {
 Settings Settings::here() {
   const auto& context = at::globalContext();
   return {.grad_mode = c10::GradMode::is_enabled(),
+          .anomaly_mode = torch::autograd::AnomalyMode::is_enabled(),
           .autocast_cpu = at::autocast::is_autocast_enabled(at::kCPU),
           .autocast_cuda = at::autocast::is_autocast_enabled(at::kCUDA),
           .autocast_cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU),
@@ -77,6 +79,7 @@ Settings Settings::here() {
 
 Signature::Input Signature::Input::of(std::span<const at::Tensor> inputs, std::size_t i) {
   const at::Tensor& tensor = inputs[i];
+  if (!tensor.defined()) return {.dtype = at::ScalarType::Undefined, .device = c10::kCPU};
   const std::size_t first = first_with_same_storage(inputs, i);
   const bool strided = tensor.layout() == at::kStrided;
   return {.sizes = at::DimVector(tensor.sizes()),
@@ -93,6 +96,7 @@ Signature::Input Signature::Input::of(std::span<const at::Tensor> inputs, std::s
 
 bool Signature::Input::matches(std::span<const at::Tensor> inputs, std::size_t i) const {
   const at::Tensor& tensor = inputs[i];
+  if (!tensor.defined()) return dtype == at::ScalarType::Undefined;
   if (tensor.layout() != at::kStrided || tensor.scalar_type() != dtype || tensor.device() != device ||
       tensor.sizes() != at::IntArrayRef(sizes) || tensor.strides() != at::IntArrayRef(strides) ||
       tensor.requires_grad() != requires_grad || tensor.is_conj() != conjugate ||
@@ -125,7 +129,7 @@ std::string Signature::to_string() const {
     ref.strides = input.strides;
     ref.dtype = input.dtype;
     if (text.size() > 1) text += ", ";
-    text += nimble::to_string(ref);
+    text += input.dtype == at::ScalarType::Undefined ? "undefined" : nimble::to_string(ref);
     if (!input.device.is_cpu()) text += " on " + input.device.str();
     if (input.alignment && input.alignment != kBestAlignment) {
       text += " at an address like " + std::to_string(input.alignment) + " modulo 256";

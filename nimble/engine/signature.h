@@ -13,6 +13,7 @@ namespace nimble {
 // Settings of PyTorch that decide which kernels run and are not arguments of any operator.
 struct Settings {
   bool grad_mode = false;
+  bool anomaly_mode = false;  // of autograd: looks for NaN in gradients, on the host
   bool autocast_cpu = false, autocast_cuda = false;
   at::ScalarType autocast_cpu_dtype = at::kFloat, autocast_cuda_dtype = at::kFloat;
   bool tf32_products = false, tf32_convolutions = false, tf32_recurrences = false;
@@ -43,17 +44,17 @@ class Signature {
 
  private:
   struct Input {
-    at::DimVector sizes, strides;
-    at::ScalarType dtype;
+    at::DimVector sizes = {}, strides = {};
+    at::ScalarType dtype;  // Undefined: so is the tensor, and nothing else is known of it
     c10::Device device;
-    bool requires_grad, conjugate, negative;
+    bool requires_grad = false, conjugate = false, negative = false;
     // The first input that shares this one's storage (itself if none does before it), and how many bytes lie
     // between.
-    std::size_t shares_with;
-    std::int64_t distance;
+    std::size_t shares_with = 0;
+    std::int64_t distance = 0;
     // How the memory of a tensor on a GPU is aligned, as far as kernels look at it: see signature.cpp. 0
     // elsewhere.
-    std::uint32_t alignment;
+    std::uint32_t alignment = 0;
 
     static Input of(std::span<const at::Tensor> inputs, std::size_t i);
     bool matches(std::span<const at::Tensor> inputs, std::size_t i) const;

@@ -1,6 +1,5 @@
 #include "nimble/engine/time_in_turn.h"
 
-#include <algorithm>
 #include <chrono>
 
 namespace nimble {
@@ -28,12 +27,6 @@ std::vector<std::vector<double>> time_in_turn(std::span<Executable* const> execu
     }
   }
   return times;
-}
-
-double median(std::vector<double> times) {
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::ranges::nth_element(times, middle);
-  return *middle;
 }
 
 }  // namespace nimble

@@ -14,6 +14,4 @@ std::vector<std::vector<double>> time_in_turn(std::span<Executable* const> execu
                                               std::span<const at::Tensor> inputs, double seconds,
                                               std::size_t most);
 
-double median(std::vector<double> times);
-
 }  // namespace nimble

@@ -1,6 +1,7 @@
 #include "nimble/engine/usual_errors.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/ScopeExit.h>
 
 #include <cmath>
 
@@ -24,11 +25,8 @@ at::Tensor nudged(const at::Tensor& input, int run) {
   return input + input.abs().max() * pattern / 50;
 }
 
-}  // namespace
-
-std::vector<double> usual_errors(const Program& program, std::span<const at::Tensor> inputs) {
+std::vector<double> measured(const Program& program, std::span<const at::Tensor> inputs) {
   constexpr int kRuns = 4;
-  const at::NoGradGuard no_grad;
   const OutsideState before = OutsideState::save(program, inputs);
   std::vector<double> errors(program.outputs.size());
   for (int run = 0; run < kRuns; ++run) {
@@ -36,10 +34,10 @@ std::vector<double> usual_errors(const Program& program, std::span<const at::Ten
     for (const at::Tensor& input : inputs) given.push_back(nudged(input, run));
     const auto exact = run_in_double(program, given);
     if (!exact) return {};
+    const auto put_back = c10::make_scope_exit([&] { before.try_restore(); });
     Interpreter interpreter(program, given);
     interpreter.run();
     const auto eager = std::move(interpreter).outputs();
-    before.restore();
     for (std::size_t n = 0; n < errors.size(); ++n) {
       if (!eager[n].is_floating_point() && !eager[n].is_complex()) continue;
       errors[n] += std::pow(distance(eager[n], exact->results[n]).mean, 2) / kRuns;
@@ -47,6 +45,17 @@ std::vector<double> usual_errors(const Program& program, std::span<const at::Ten
   }
   for (double& error : errors) error = std::sqrt(error);
   return errors;
+}
+
+}  // namespace
+
+std::vector<double> usual_errors(const Program& program, std::span<const at::Tensor> inputs) {
+  const at::NoGradGuard no_grad;
+  try {
+    return measured(program, inputs);
+  } catch (const std::exception&) {
+    return {};
+  }
 }
 
 }  // namespace nimble

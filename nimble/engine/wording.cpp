@@ -1,5 +1,7 @@
 #include "nimble/engine/wording.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -27,6 +29,11 @@ std::string bytes(std::uint64_t count) {
   if (count < 1024) return std::to_string(count) + " bytes";
   if (count < std::uint64_t{100} << 10) return three_digits(value / 1024) + " KiB";
   return three_digits(value / (1 << 20)) + " MiB";
+}
+
+std::string what_of(const std::exception& error) {
+  const auto* of_pytorch = dynamic_cast<const c10::Error*>(&error);
+  return of_pytorch ? of_pytorch->what_without_backtrace() : error.what();
 }
 
 }  // namespace nimble

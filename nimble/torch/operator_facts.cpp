@@ -112,8 +112,8 @@ c10::OperatorHandle find_operator(const char* name, const char* overload) {
 }
 
 std::optional<Refusal> talks_to_other_processes(const c10::OperatorHandle& op) {
-  static const std::array names = {"c10d::", "c10d_functional::", "_c10d_functional::",
-                                   "_c10d_functional_autograd::"};
+  static const std::array names = {
+      "c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::"};
   const std::string& name = name_of(op);
   if (std::ranges::none_of(names, [&](const char* of) { return name.starts_with(of); })) return std::nullopt;
   return Refusal{name, "it exchanges data with other processes, which a replay does not wait for",

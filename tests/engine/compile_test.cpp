@@ -178,6 +178,20 @@ TEST_F(Compile, ARecurrentNetworkInInferenceModeIsEagersFromTheFirstCallOn) {
   EXPECT_EQ(fast.stats().replays, 2u);
 }
 
+TEST_F(Compile, ViewsInInferenceModeAreEagersFromTheFirstCallOn) {
+  const at::Tensor position = torch::randn({4, 6});
+  const auto function = [&](const Tensors& in) -> Tensors {
+    return {in[0] * position.chunk(2, 1)[0] + position.narrow(1, 1, 3) + position.split(3, 1)[1]};
+  };
+  auto fast = compile(function);
+  const c10::InferenceMode inference;
+  for (int i = 0; i < 4; ++i) {
+    const at::Tensor x = torch::randn({4, 3});
+    EXPECT_TRUE(at::equal(fast({x})[0], function({x})[0])) << "call " << i;
+  }
+  EXPECT_EQ(fast.stats().replays, 2u);
+}
+
 TEST_F(Compile, APartOfAModuleThatIsFrozenIsNoticed) {
   torch::nn::BatchNorm1d norm(4);
   torch::nn::Sequential net(torch::nn::Linear(4, 4), norm);
@@ -210,6 +224,11 @@ TEST_F(Compile, ErrorsOfAReplayAreEagersAndLeaveItUsable) {
   EXPECT_TRUE(at::equal(fast({good})[0], at::embedding(table, good)));
 }
 
+TEST_F(Compile, ARefusalThatTheFunctionItselfThrowsIsTheUsers) {
+  auto fast = compile([](const Tensors&) -> Tensors { throw RecordError("somebody else's"); });
+  EXPECT_THROW(fast({torch::ones({2})}), RecordError);
+}
+
 TEST_F(Compile, ManyThreadsGetRightAnswers) {
   auto net = small_net();
   auto fast = compile([&](const Tensors& in) -> Tensors { return {net->forward(in[0])}; });
@@ -227,6 +246,35 @@ TEST_F(Compile, ManyThreadsGetRightAnswers) {
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
   EXPECT_GT(fast.stats().replays, 0u);
+}
+
+// Another thread calls right when this one finds the recording stale.
+TEST_F(Compile, WhatTwoThreadsFindStaleIsRecordedOnce) {
+  at::Tensor weight = torch::ones({2});
+  int until_replaced = 0;
+  std::function<void()> meanwhile;
+  const auto weights = [&]() -> Tensors {
+    if (until_replaced > 0 && --until_replaced == 0) {
+      weight = torch::full({2}, 3);
+      std::thread(meanwhile).join();
+    }
+    return {weight};
+  };
+  auto fast = compile([&](const Tensors& in) -> Tensors { return {in[0] * weight}; }, {},
+                      {.tensors = weights, .variant = {}});
+  const auto call = [&] {
+    const torch::NoGradGuard no_grad;
+    EXPECT_TRUE(at::equal(fast({torch::ones({2})})[0], weight));
+  };
+  meanwhile = call;
+  call();
+  until_replaced = 2;  // it is looked at once to see whether a replay answers, then by whoever records
+  call();
+  EXPECT_EQ(fast.stats().recordings, 2u);
+  EXPECT_EQ(fast.stats().eager_calls, 1u);
+  call();
+  call();
+  EXPECT_EQ(fast.stats().replays, 1u);
 }
 
 TEST_F(Compile, AFunctionThatChangesOnTheHostIsNotFrozen) {
@@ -345,6 +393,42 @@ TEST_F(Compile, AFunctionWhoseResultsRequireGradTrainsThroughAutograd) {
     for (std::size_t g = 0; g < eager.size(); ++g) EXPECT_TRUE(at::equal(replayed[g], eager[g])) << i;
   }
   EXPECT_GE(fast.stats().replays, 4u);
+}
+
+TEST_F(Compile, ALossOfOtherResultsIsSaidWhereverSomebodyAsks) {
+  const torch::AutoGradMode grad(true);
+  auto fast = compile([](const Tensors& in) -> Tensors { return {in[0].exp(), in[0].sin()}; });
+  const Tensors inputs = {torch::randn({3}).requires_grad_()};
+  for (int i = 0; i < 4; ++i) fast(inputs)[0].sum().backward();
+  ASSERT_GE(fast.stats().replays, 1u);
+  EXPECT_THROW(fast(inputs)[1].sum().backward(), RecordError);
+  const std::string why = "the loss used other results than when it was recorded";
+  try {
+    fast.prepare(inputs);
+    ADD_FAILURE() << "it runs eagerly";
+  } catch (const RecordError& error) {
+    EXPECT_EQ(error.what(), "[nimble::prepare] " + why);
+  }
+  EXPECT_NE(fast.explain().find(why), std::string::npos) << fast.explain();
+  EXPECT_NE(fast.report(inputs).find("\"reason\":\"" + why), std::string::npos) << fast.report(inputs);
+}
+
+// Eager has answered; what the check still wants to know is no matter of the user's.
+TEST_F(Compile, ABackwardPassThatFailsWithinTheCheckIsNoFailureOfTheCall) {
+  const torch::AutoGradMode grad(true);
+  bool memory_is_full = false;
+  auto fast = compile([&](const Tensors& in) -> Tensors {
+    const at::Tensor y = in[0].exp();
+    y.register_hook([&](const at::Tensor&) { TORCH_CHECK(!memory_is_full, "out of memory"); });
+    return {y * 2};
+  });
+  const Tensors inputs = {torch::randn({3}).requires_grad_()};
+  fast(inputs);
+  memory_is_full = true;
+  const at::Tensor result = fast(inputs).at(0);
+  memory_is_full = false;
+  EXPECT_TRUE(at::equal(torch::autograd::grad({result.sum()}, inputs)[0], result));
+  EXPECT_NE(fast.explain().find("out of memory"), std::string::npos) << fast.explain();
 }
 
 }  // namespace

@@ -59,10 +59,5 @@ TEST_F(TimeInTurn, ThreeRoundsAreMadeEvenWithoutTimeForThem) {
   EXPECT_EQ(timed({&a_, &b_}, 50)[0].size(), 3u);
 }
 
-TEST_F(TimeInTurn, TheMedianIsTheOneInTheMiddle) {
-  EXPECT_EQ(median({5, 1, 100}), 5);
-  EXPECT_EQ(median({2}), 2);
-}
-
 }  // namespace
 }  // namespace nimble

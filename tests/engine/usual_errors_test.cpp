@@ -54,5 +54,18 @@ TEST(UsualErrors, LeaveWhatTheProgramWritesAsItWas) {
   EXPECT_EQ(count.item<float>(), 0.0f);
 }
 
+TEST(UsualErrors, AreNoneWhereARunFailsAndWhatItWroteIsAsItWas) {
+  at::Tensor count = at::zeros({1});
+  const at::Tensor table = at::zeros({200'001});
+  const Program program = recorded({at::zeros({1}, at::kHalf)}, [&](const Tensors& in) -> Tensors {
+    count.add_(1);
+    return {table.index_select(0, (in[0] * 1e5).to(at::kLong))};
+  });
+  count.zero_();
+  // Infinite in half precision, and not in double.
+  EXPECT_TRUE(usual_errors(program, Tensors{at::ones({1}, at::kHalf)}).empty());
+  EXPECT_EQ(count.item<float>(), 0.0f);
+}
+
 }  // namespace
 }  // namespace nimble

@@ -43,10 +43,14 @@ void expect_close(const std::string& text, const std::vector<at::Tensor>& inputs
 // A little more than the type's own.
 double rounding_of(at::ScalarType type) {
   switch (type) {
-    case at::kDouble: return 1e-14;
-    case at::kFloat: return 1e-6;
-    case at::kHalf: return 1e-3;
-    default: return 8e-3;  // bfloat16
+    case at::kDouble:
+      return 1e-14;
+    case at::kFloat:
+      return 1e-6;
+    case at::kHalf:
+      return 1e-3;
+    default:
+      return 8e-3;  // bfloat16
   }
 }
 

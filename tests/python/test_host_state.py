@@ -177,6 +177,15 @@ class TestChanges:
         globals()["GLOBAL"] = torch.tensor(9.0)
         assert_same(fast(x), torch.full((3,), 9.0))
 
+    def test_a_closures_generator_replaced_is_in_the_next_answer(self):
+        generator = torch.Generator().manual_seed(1)
+        fast = nimble.compile(lambda x: x + torch.randn(3, generator=generator))
+        x = torch.zeros(3)
+        warm_up(fast, x)
+        replay(fast, x)
+        generator = torch.Generator().manual_seed(2)
+        assert_same(fast(x), torch.randn(3, generator=torch.Generator().manual_seed(2)))
+
     def test_a_closures_module_is_watched(self):
         layer = nn.Linear(3, 3)
         fast = nimble.compile(lambda x: layer(x))

@@ -223,8 +223,26 @@ class TestStructures:
         assert_same(replay(fast, x, scale=scale), function(x, scale=scale))
         warm_up(fast, x, scale=scale, shift=shift)
         assert_same(replay(fast, x, scale=scale, shift=shift), function(x, scale=scale, shift=shift))
-        # In another order it is the same call.
-        assert_same(replay(fast, x, shift=shift, scale=scale), function(x, scale=scale, shift=shift))
+        assert_same(fast(x, shift=shift, scale=scale), function(x, scale=scale, shift=shift))
+
+    def test_keyword_arguments_keep_their_order(self):
+        def joined(**parts):
+            return torch.cat([*parts.values()]), {name: part * 2 for name, part in parts.items()}
+
+        fast = nimble.compile(joined)
+        x, y = torch.randn(3), torch.randn(3)
+        for parts in ({"left": x, "right": y}, {"right": y, "left": x}, {"left": y, "right": x}):
+            warm_up(fast, **parts)
+            result = replay(fast, **parts)
+            assert_same(result, joined(**parts))
+            assert list(result[1]) == list(parts)
+
+    def test_dictionaries_keep_their_order(self):
+        fast = nimble.compile(lambda parts: torch.cat([*parts.values()]))
+        x, y = torch.randn(3), torch.randn(3)
+        for parts in ({"left": x, "right": y}, {"right": y, "left": x}):
+            warm_up(fast, parts)
+            assert_same(replay(fast, parts), torch.cat([*parts.values()]))
 
     def test_which_keyword_a_tensor_is_given_by_matters(self):
         def function(x, *, plus=None, minus=None, twice=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import time
@@ -130,6 +131,54 @@ def test_a_compiled_function_does_not_keep_its_arguments_or_results():
     del x, result
     gc.collect()
     assert [reference() for reference in memory] == [None, None]
+
+
+class Batch:
+    def __init__(self, x):
+        self.x = x
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """Equal to others by its value, so that it has to be remembered itself."""
+
+    name: int
+    batch: Batch = dataclasses.field(compare=False)
+
+
+def test_objects_among_the_arguments_are_not_kept():
+    fast = nimble.compile(lambda batch: batch.x * 2, cache_size=100)
+    given = []
+    for _ in range(40):
+        batch = Batch(torch.randn(8))
+        given.append(weakref.ref(batch))
+        assert_same(fast(batch), batch.x * 2)
+    del batch
+    gc.collect()
+    assert (
+        sum(reference() is not None for reference in given) <= 1
+    )  # that of the last recording, for a report
+    fast.refresh()
+    assert not any(reference() is not None for reference in given)
+
+
+def test_refresh_lets_go_of_values_among_the_arguments():
+    fast = nimble.compile(lambda named: named.batch.x * 2)
+    given = []
+    for name in range(5):
+        batch = Batch(torch.randn(8))
+        given.append(weakref.ref(batch))
+        fast(Named(name, batch))
+    del batch
+    fast.refresh()
+    gc.collect()
+    assert not any(reference() is not None for reference in given)
+
+
+def test_an_object_at_the_address_of_an_earlier_one_is_another():
+    fast = nimble.compile(lambda batch: batch.x * 2, cache_size=100)
+    for value in range(20):
+        assert_same(fast(Batch(torch.full((3,), float(value)))), torch.full((3,), 2.0 * value))
 
 
 def test_no_thread_is_started_by_a_call_and_none_stays_after_the_owner():

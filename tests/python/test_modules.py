@@ -10,6 +10,7 @@ import pytest
 import torch
 from support import assert_same, replay, warm_up
 from torch import nn
+from torch.autograd import forward_ad
 
 import nimble
 
@@ -505,6 +506,143 @@ class TestOthersWhoWatch:
         x = torch.randn(4, 3)
         warm_up(fast, x)
         assert_same(torch.jit.trace(lambda x: fast(x), x)(x + 1), (x + 1).sin() * 2)
+
+    def test_forward_mode_differentiation_finds_its_tangents(self):
+        fast = nimble.compile(torch.tanh)
+        x = torch.randn(3)
+        warm_up(fast, x)
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, torch.ones(3))
+            for _ in range(3):
+                assert_same(
+                    tuple(forward_ad.unpack_dual(fast(dual))), tuple(forward_ad.unpack_dual(dual.tanh()))
+                )
+        assert_same(replay(fast, x), x.tanh())
+
+    @pytest.mark.parametrize(
+        "transform",
+        [
+            lambda f, x: torch.vmap(f)(x),
+            lambda f, x: torch.func.jacfwd(f)(x[0]),
+            lambda f, x: torch.func.jacrev(f)(x[0]),
+            lambda f, x: torch.func.grad(lambda x: f(x).sum())(x[0]),
+            lambda f, x: torch.func.functionalize(f)(x[0]),
+        ],
+        ids=["vmap", "jacfwd", "jacrev", "grad", "functionalize"],
+    )
+    def test_transforms_of_functions_see_the_function_itself(self, transform):
+        fast = nimble.compile(torch.tanh)
+        x = torch.randn(4, 3)
+        for _ in range(4):
+            fast(x[0])
+        for _ in range(3):
+            assert_same(transform(fast, x), transform(torch.tanh, x))
+
+
+class TestUnusualModules:
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda x: torch.fx.symbolic_trace(small_model()),
+            lambda x: torch.export.export(small_model(), (x,)).module(),
+        ],
+        ids=["fx", "export"],
+    )
+    def test_a_class_that_makes_its_own_objects(self, make):
+        x = picture()
+        with torch.enable_grad():
+            model = make(x)
+        fast = nimble.compile(model, strict=True).prepare(x)
+        assert_same(replay(fast, x), model(x))
+        assert isinstance(fast, torch.fx.GraphModule)
+        assert fast.graph is model.graph
+
+    def test_a_class_that_looks_after_its_subclasses(self):
+        known = {}
+
+        class Registered(nn.Module):
+            def __init_subclass__(cls, *, name, **kwargs):
+                known[name] = cls
+
+        class Doubling(Registered, name="doubling"):
+            def forward(self, x):
+                return x * 2
+
+        fast = nimble.compile(Doubling(), strict=True).prepare(torch.ones(3))
+        assert_same(replay(fast, torch.ones(3)), torch.full((3,), 2.0))
+        assert known == {"doubling": Doubling}
+
+    def test_what_no_other_object_can_share_is_refused_with_advice(self):
+        class Slotted(nn.Module):
+            __slots__ = ("factor",)
+
+            def forward(self, x):
+                return x * self.factor
+
+        model = Slotted()
+        model.factor = 2
+        with pytest.raises(TypeError, match=r"Slotted .*nimble.compile\(lambda x: model\(x\)\)"):
+            nimble.compile(model)
+        fast = nimble.compile(lambda x: model(x), strict=True).prepare(torch.ones(3))
+        assert_same(replay(fast, torch.ones(3)), torch.full((3,), 2.0))
+
+    @pytest.mark.parametrize("make", [torch.jit.script, lambda m: torch.jit.trace(m, torch.ones(1, 2))])
+    def test_torch_script_is_refused_with_advice(self, make):
+        with pytest.raises(TypeError, match=r"torch\.jit.*the module that it was made from"):
+            nimble.compile(make(nn.Linear(2, 2)))
+
+
+class TestMethods:
+    def test_a_method_is_compiled_in_its_class(self):
+        class Scaled(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = nn.Parameter(torch.randn(3))
+                self.layer = nn.Linear(3, 3)
+
+            @nimble.compile
+            def forward(self, x, *, twice=False):
+                x = self.layer(x) * self.scale
+                return x * 2 if twice else x
+
+        models, x = [Scaled(), Scaled()], torch.randn(2, 3)
+        for model in models:
+            for _ in range(4):
+                assert_same(model(x, twice=True), model.layer(x) * model.scale * 2)
+        assert Scaled.forward.stats["replays"] == 4
+        assert Scaled.forward.stats["cached"] == 2
+        models[0].scale = nn.Parameter(torch.randn(3))
+        assert_same(models[0](x), models[0].layer(x) * models[0].scale)
+        assert_same(Scaled.forward(models[1], x), models[1].layer(x) * models[1].scale)
+
+    def test_a_method_of_an_object_sees_what_is_replaced_in_it(self):
+        class Trainer:
+            def __init__(self):
+                self.model = nn.Linear(3, 3)
+                self.scale = torch.ones(3)
+
+            @nimble.compile(streams=1)
+            def answer(self, x):
+                return self.model(x) * self.scale
+
+        trainer, x = Trainer(), torch.randn(2, 3)
+        for _ in range(4):
+            trainer.answer(x)
+        assert Trainer.answer.stats["replays"] == 2
+        trainer.model = nn.Linear(3, 3)
+        assert_same(trainer.answer(x), trainer.model(x))
+        trainer.scale = torch.full((3,), 2.0)
+        assert_same(trainer.answer(x), trainer.model(x) * 2)
+
+    def test_what_does_not_bind_in_eager_does_not_bind(self):
+        class Activation:
+            function = nimble.compile(torch.tanh)
+            plain = staticmethod(nimble.compile(lambda x: x * 2))
+
+        x = torch.randn(3)
+        for _ in range(3):
+            assert_same(Activation().function(x), x.tanh())
+            assert_same(Activation().plain(x), x * 2)
 
 
 class TestSeveral:

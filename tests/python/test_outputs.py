@@ -167,6 +167,31 @@ def test_a_shape_stays_a_shape():
     assert shape == (2, 3)
 
 
+class Marked(torch.Tensor):
+    """A tensor with a name of its own."""
+
+
+class HasMarkedWeights(torch.nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.weight = torch.nn.Parameter(self.weight.data.as_subclass(Marked))
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x.as_subclass(Marked) * 2, HasMarkedWeights(3, 3)], ids=["made", "from weights"]
+)
+def test_a_result_of_a_class_of_its_own_keeps_its_class(function):
+    fast = nimble.compile(function)
+    x = torch.randn(2, 3)
+    with pytest.warns(nimble.FallbackWarning, match="a result .*Marked.*as_subclass"):
+        results = [fast(x) for _ in range(5)]
+    assert [type(result) for result in results] == [Marked] * 5
+    assert_same(results, [function(x)] * 5)
+    assert "Marked" in fast.explain()
+    with pytest.raises(nimble.RecordError, match="Marked"):
+        nimble.compile(function).prepare(x)
+
+
 class Pair(NamedTuple):
     left: torch.Tensor
     right: torch.Tensor

@@ -11,6 +11,7 @@ import pytest
 import torch
 from support import assert_same, replay, warm_up
 from torch import Tensor
+from torch._higher_order_ops import while_loop
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 import nimble
@@ -342,6 +343,39 @@ def test_errors_have_one_root():
 def test_random_numbers_of_the_host_are_refused(draw):
     with pytest.raises(nimble.RecordError, match=r"(?s)Python's or numpy's.*draw with torch"):
         nimble.compile(lambda x: x * draw()).prepare(torch.randn(3))
+
+
+def chooses(x: Tensor) -> Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+
+def repeats(x: Tensor) -> Tensor:
+    return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), x))[1]
+
+
+class ChoosesALayer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, *self.layers, (x,))
+
+
+@pytest.mark.parametrize(
+    "function", [chooses, repeats, ChoosesALayer()], ids=["cond", "while_loop", "cond of modules"]
+)
+def test_a_higher_order_operator_is_refused_by_name(function, made_for_dynamo):
+    fast = nimble.compile(function)
+    with pytest.warns(
+        nimble.FallbackWarning, match="(cond|while_loop) cannot be replayed: it is a higher-order"
+    ):
+        for x in torch.randn(4, 2, 3):
+            assert_same(fast(x), function(x))  # which goes on as if nobody had recorded it
+    assert "higher-order operator (" + __file__ in fast.explain()
+    with pytest.raises(nimble.RecordError, match="higher-order"):
+        nimble.compile(function).prepare(torch.randn(3))
+    assert_same(function(x), function(x))
 
 
 class Marked(torch.Tensor):

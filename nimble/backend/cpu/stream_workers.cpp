@@ -13,6 +13,22 @@ void breathe() {
 #endif
 }
 
+// How this thread rounds, and whether it makes tiny numbers zero (torch.set_flush_denormal): every thread has
+// a mode of its own.
+std::uint32_t float_mode() {
+#if defined(__x86_64__)
+  return _mm_getcsr() & ~static_cast<std::uint32_t>(_MM_EXCEPT_MASK);
+#else
+  return 0;
+#endif
+}
+
+void enter_float_mode([[maybe_unused]] std::uint32_t mode) {
+#if defined(__x86_64__)
+  if (float_mode() != mode) _mm_setcsr(mode);
+#endif
+}
+
 }  // namespace
 
 void Event::raise_to(std::uint64_t value) {
@@ -52,6 +68,7 @@ void StreamWorkers::stop() {
 
 void StreamWorkers::run(const std::function<void(std::size_t)>& job) {
   job_ = &job;
+  float_mode_ = float_mode();
   start_.raise_to(++round_);
   job(0);
   for (const Event& done : done_) done.wait_for(round_);
@@ -62,6 +79,7 @@ void StreamWorkers::work(std::size_t index, const std::function<void()>& setup) 
   for (std::uint64_t round = 1;; ++round) {
     start_.wait_for(round);
     if (stopping_.load()) return;
+    enter_float_mode(float_mode_);
     (*job_)(index + 1);
     done_[index].raise_to(round);
   }

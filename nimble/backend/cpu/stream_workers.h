@@ -30,8 +30,8 @@ class StreamWorkers {
   StreamWorkers(const StreamWorkers&) = delete;
   StreamWorkers& operator=(const StreamWorkers&) = delete;
 
-  // Calls job(0) here and job(1) … job(count) on the workers; returns when all are done. `job` must not
-  // throw.
+  // Calls job(0) here and job(1) … job(count) on the workers, which compute with floats as the caller does;
+  // returns when all are done. `job` must not throw.
   void run(const std::function<void(std::size_t)>& job);
 
  private:
@@ -40,6 +40,7 @@ class StreamWorkers {
 
   std::vector<std::thread> threads_;
   const std::function<void(std::size_t)>* job_ = nullptr;
+  std::uint32_t float_mode_ = 0;  // of the caller
   Event start_;
   std::vector<Event> done_;
   std::uint64_t round_ = 0;

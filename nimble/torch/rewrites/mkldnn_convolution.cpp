@@ -37,9 +37,12 @@ bool has_kernel(const Task& task) {
   const TensorRef& weight = *tensor_argument(task, kWeight);
   const bool depthwise = value_argument(task, kGroups).toInt() > 1 && weight.sizes[1] == 1;
   switch (input.sizes.size()) {
-    case 4: return !(value_argument(task, kTransposed).toBool() && depthwise);
-    case 5: return !value_argument(task, kTransposed).toBool() && input.dtype == at::kFloat;
-    default: return false;
+    case 4:
+      return !(value_argument(task, kTransposed).toBool() && depthwise);
+    case 5:
+      return !value_argument(task, kTransposed).toBool() && input.dtype == at::kFloat;
+    default:
+      return false;
   }
 }
 
@@ -150,13 +153,13 @@ class Fuse {
     std::vector<Operand> arguments = {given[kInput], given[kWeight], given[kBias]};
     const bool turned = is_transposed(chain.tasks.front());
     if (!turned) arguments.push_back(chain.other);
-    arguments.insert(arguments.end(), {Packed::make(), c10::IValue(for_each_dimension(convolution, kPadding))});
+    arguments.insert(arguments.end(),
+                     {Packed::make(), c10::IValue(for_each_dimension(convolution, kPadding))});
     if (turned) arguments.push_back(c10::IValue(for_each_dimension(convolution, kOutputPadding)));
     arguments.insert(arguments.end(),
                      {c10::IValue(for_each_dimension(convolution, kStride)),
-                      c10::IValue(for_each_dimension(convolution, kDilation)),
-                      given[kGroups], c10::IValue(after.name), c10::IValue(after.numbers),
-                      c10::IValue(after.algorithm)});
+                      c10::IValue(for_each_dimension(convolution, kDilation)), given[kGroups],
+                      c10::IValue(after.name), c10::IValue(after.numbers), c10::IValue(after.algorithm)});
     return {turned ? transposed : plain, std::move(arguments)};
   }
 

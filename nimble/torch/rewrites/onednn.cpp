@@ -8,10 +8,14 @@ bool onednn_computes(at::ScalarType type) {
   static const bool bfloat16 = find_operator("mkldnn::_is_mkldnn_bf16_supported").typed<bool()>().call();
   static const bool float16 = find_operator("mkldnn::_is_mkldnn_fp16_supported").typed<bool()>().call();
   switch (type) {
-    case at::kFloat: return true;
-    case at::kBFloat16: return bfloat16;
-    case at::kHalf: return float16;
-    default: return false;
+    case at::kFloat:
+      return true;
+    case at::kBFloat16:
+      return bfloat16;
+    case at::kHalf:
+      return float16;
+    default:
+      return false;
   }
 }
 

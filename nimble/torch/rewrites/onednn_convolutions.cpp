@@ -57,9 +57,8 @@ at::Tensor mkldnn_transposed_convolution(const at::Tensor& input, const at::Tens
                            c10::string_view, Scalars, std::optional<c10::string_view>);
   static const auto reorder = find_operator("mkldnn::_reorder_convolution_transpose_weight").typed<Reorder>();
   static const auto unary = find_operator("mkldnn::_convolution_transpose_pointwise").typed<Unary>();
-  const at::Tensor& ready = packed->get([&] {
-    return reorder.call(weight, padding, output_padding, stride, dilation, groups, input.sizes());
-  });
+  const at::Tensor& ready = packed->get(
+      [&] { return reorder.call(weight, padding, output_padding, stride, dilation, groups, input.sizes()); });
   return unary.call(input, ready, bias, padding, output_padding, stride, dilation, groups, activation,
                     onednn_scalars(numbers), algorithm);
 }

@@ -10,7 +10,9 @@ import pytest
 import torch
 from support import assert_same, random_states, replay
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 from training import networks
 from training.steps import assert_same_story, plain
@@ -508,6 +510,42 @@ class TestOtherWaysIn:
         assert_same(random_states(), generators)
         assert gradients(model) == [None] * 6
         assert x.grad is None
+
+
+@pytest.fixture
+def one_process(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/ranks", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_process")
+class TestSeveralProcesses:
+    def test_a_module_in_distributed_data_parallel_runs_eagerly_and_says_why(self):
+        def story(compiler):
+            model = small_model()
+            return trained(model, compiler(DistributedDataParallel(model)))
+
+        with pytest.warns(
+            nimble.FallbackWarning, match=r"DistributedDataParallel\(nimble.compile\(module\)\)"
+        ):
+            assert_same_story(story, replays=0)
+        wrapped = nimble.compile(DistributedDataParallel(small_model()))
+        with pytest.raises(nimble.RecordError, match="DistributedDataParallel"):
+            wrapped.prepare(next(batches(1))[0], training=True)
+
+    def test_a_compiled_module_in_distributed_data_parallel_is_replayed(self):
+        def story(compiler):
+            model = small_model()
+            return trained(model, DistributedDataParallel(compiler(model)))
+
+        assert_same_story(story, replays=2)
+
+    def test_a_module_that_is_sharded_is_refused_with_advice(self):
+        model = small_model()
+        fully_shard(model)
+        with pytest.raises(TypeError, match=r"fully_shard.*leave it as it is"):
+            nimble.compile(model)
 
 
 def test_a_module_that_checkpoints_dropout_runs_eagerly_and_says_why():

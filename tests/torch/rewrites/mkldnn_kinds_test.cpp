@@ -29,7 +29,8 @@ class MkldnnKinds : public RewriteTest {
     return fired(function(layer, of), {of.x}, "mkldnn_convolution");
   }
 
-  // On an input that it was not recorded with: at most twice as far from float64 as eager, or a few roundings.
+  // On an input that it was not recorded with: at most twice as far from float64 as eager, or a few
+  // roundings.
   static void expect_near(const Program& program, const Layer& layer, const Of& of) {
     const at::Tensor x = at::randn_like(of.x), given = run(program, {x})[0],
                      eager = layer(x, of.weight, of.bias),
@@ -76,9 +77,8 @@ TEST_F(MkldnnKinds, TransposedConvolutionsLeaveSumsAlone) {
     return (at::conv_transpose2d(x, w, b) + at::ones({2, 8, 7, 9}, x.options())).relu();
   };
   const Program program = packed(layer, transposed_);
-  EXPECT_EQ(operators(program),
-            (std::vector<std::string>{"nimble::mkldnn_transposed_convolution", "aten::add", "aten::relu",
-                                      "aten::copy_"}));
+  EXPECT_EQ(operators(program), (std::vector<std::string>{"nimble::mkldnn_transposed_convolution",
+                                                          "aten::add", "aten::relu", "aten::copy_"}));
   expect_near(program, layer, transposed_);
 }
 
@@ -92,8 +92,7 @@ TEST_F(MkldnnKinds, VolumesTakeSumsAndActivationsIn) {
     return (at::conv3d(x, w, b, 1, 1) + at::ones({2, 8, 3, 5, 7}, x.options())).relu();
   };
   const Program program = packed(layer, volume_);
-  EXPECT_EQ(operators(program),
-            (std::vector<std::string>{"nimble::mkldnn_convolution", "aten::copy_"}));
+  EXPECT_EQ(operators(program), (std::vector<std::string>{"nimble::mkldnn_convolution", "aten::copy_"}));
   expect_near(program, layer, volume_);
 }
 
@@ -161,8 +160,8 @@ struct Geometry {
   std::int64_t pick(std::vector<std::int64_t> of) { return of[random() % of.size()]; }
 
   at::Tensor weight() const {
-    std::vector<std::int64_t> sizes = transposed ? std::vector<std::int64_t>{6, 12 / groups}
-                                                 : std::vector<std::int64_t>{12, 6 / groups};
+    std::vector<std::int64_t> sizes =
+        transposed ? std::vector<std::int64_t>{6, 12 / groups} : std::vector<std::int64_t>{12, 6 / groups};
     sizes.insert(sizes.end(), static_cast<std::size_t>(dimensions), size);
     return torch::randn(sizes);
   }

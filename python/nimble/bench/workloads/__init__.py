@@ -26,7 +26,19 @@ from nimble.nearest import find
 
 __all__ = ["GROUPS", "WORKLOADS", "Example", "Inference", "Program", "Training", "Workload", "chosen", "make"]
 
-_FILES = (resnet, mobilenet, efficientnet, inception, nasnet, densenet, convnext, dcgan, video, transformer, tiny)
+_FILES = (
+    resnet,
+    mobilenet,
+    efficientnet,
+    inception,
+    nasnet,
+    densenet,
+    convnext,
+    dcgan,
+    video,
+    transformer,
+    tiny,
+)
 WORKLOADS: dict[str, Workload] = {workload.name: workload for file in _FILES for workload in file.WORKLOADS}
 
 # Names for several at once.
