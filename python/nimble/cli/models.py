@@ -165,8 +165,8 @@ def from_transformers(name: str, batch: int) -> tuple[nn.Module, Inputs]:
         pictures = torch.randn(batch, getattr(config, "num_channels", 3), size, size)
         return AutoModel.from_config(config), (pictures,)
     raise WrongInput(
-        f"the inputs of {name}, {wanted} first, cannot be guessed: make the model and its inputs in a function of your own, and "
-        f"name it as file.py:function"
+        f"the inputs of {name}, {wanted} first, cannot be guessed: make the model and its inputs in a function of "
+        "your own, and name it as file.py:function"
     )
 
 
