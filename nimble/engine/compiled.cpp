@@ -34,21 +34,22 @@ std::shared_ptr<Entry> Compiled::find(const Tensors& inputs, std::int64_t varian
     std::rotate(entries_.begin(), it, it + 1);
   }
   if (found->holds()) return found;
-  drop(found, inputs, variant);
+  drop(found);
   return nullptr;
 }
 
-void Compiled::drop(const std::shared_ptr<Entry>& entry, const Tensors& inputs, std::int64_t variant) {
-  const Settings settings = Settings::here();
+void Compiled::drop(const std::shared_ptr<Entry>& entry) {
   std::string why = entry->what_changed();
   const std::lock_guard lock(mutex_);
-  if (std::erase(entries_, entry) == 0) return;  // another thread found out as well
-  const auto before = std::ranges::find_if(
-      dropped_, [&](const Dropped& one) { return one.signature.matches(inputs, variant, settings); });
-  const bool answered = entry->replays > 1;  // the first is the check's
+  if (std::erase(entries_, entry) > 0) note_dropped(*entry, std::move(why));  // else another thread did
+}
+
+void Compiled::note_dropped(const Entry& entry, std::string why) {
+  const auto before = std::ranges::find(dropped_, entry.signature, &Dropped::signature);
+  const bool answered = entry.replays > 1;  // the first is the check's
   const std::size_t in_a_row = answered ? 0 : 1 + (before == dropped_.end() ? 0 : before->in_a_row);
   if (before != dropped_.end()) dropped_.erase(before);
-  dropped_.insert(dropped_.begin(), {entry->signature, entry->is_planned(), in_a_row, std::move(why)});
+  dropped_.insert(dropped_.begin(), {entry.signature, entry.is_planned(), in_a_row, std::move(why)});
   if (dropped_.size() > std::max<std::size_t>(1, options_.cache_size)) dropped_.pop_back();
 }
 
@@ -84,6 +85,9 @@ void Compiled::insert(std::shared_ptr<Entry> entry, Host& host) {
     while (entries_.size() > std::max<std::size_t>(1, options_.cache_size)) {
       evicted.push_back(std::move(entries_.back()));
       entries_.pop_back();
+      // Of one signature there are that many where arguments lie elsewhere each time.
+      if (evicted.back()->signature == entries_.front()->signature)
+        note_dropped(*evicted.back(), "an argument lies in a tensor that the function reads itself, elsewhere each time");
       ++stats_.evictions;
       thrashes |= stats_.evictions == options_.cache_size;
     }

@@ -88,7 +88,8 @@ class Compiled {
 
   // The entry of this signature that holds here and now; one that does no longer is dropped.
   std::shared_ptr<Entry> find(const Tensors& inputs, std::int64_t variant);
-  void drop(const std::shared_ptr<Entry>& entry, const Tensors& inputs, std::int64_t variant);
+  void drop(const std::shared_ptr<Entry>& entry);
+  void note_dropped(const Entry& entry, std::string why);  // under the lock
   bool gives_up_recording(const Tensors& inputs, std::int64_t variant, Host& host);
   void insert(std::shared_ptr<Entry> entry, Host& host);
   void replace(const std::shared_ptr<Entry>& entry, std::shared_ptr<Entry> by, Host& host);

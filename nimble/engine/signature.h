@@ -39,6 +39,8 @@ class Signature {
   // nanoseconds for each input.
   bool matches(std::span<const at::Tensor> inputs, std::int64_t variant, const Settings& settings) const;
 
+  friend bool operator==(const Signature&, const Signature&) = default;
+
   // "(f32[1, 3, 224, 224])".
   std::string to_string() const;
 
@@ -58,6 +60,7 @@ class Signature {
 
     static Input of(std::span<const at::Tensor> inputs, std::size_t i);
     bool matches(std::span<const at::Tensor> inputs, std::size_t i) const;
+    friend bool operator==(const Input&, const Input&) = default;
   };
   std::vector<Input> inputs_;
   std::int64_t variant_;

@@ -31,6 +31,12 @@ class _Itself:
         return isinstance(other, _Itself) and self._value() is not None and self._value() is other._value()
 
 
+def _hashes_its_fields(kind: type) -> bool:
+    """As dataclasses do by themselves: one that says itself what makes it equal is taken at its word."""
+    code = getattr(kind.__hash__, "__code__", None)
+    return code is not None and code.co_filename == "<string>"  # where dataclasses compile what they write
+
+
 def _is_scalar_of_numpy(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.generic)
@@ -52,7 +58,7 @@ def _value_key(value: Any) -> tuple:
         return (_Itself(value),)
     if isinstance(value, tuple | frozenset):
         return (kind, *map(_value_key, value))
-    if dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value) and _hashes_its_fields(kind):
         compared = [field.name for field in dataclasses.fields(value) if field.compare]
         return (kind, *(_value_key(getattr(value, name)) for name in compared))
     if _is_scalar_of_numpy(value):

@@ -51,18 +51,26 @@ def _owner(function: Callable) -> object:
     return getattr(function, "__self__", function)
 
 
-def _named_by(function: Callable) -> list[object]:
-    """What a callable is, is bound to, or names: in its closure, in its globals, or of what it is bound to."""
+def _of_its_own(function: Callable) -> list[object]:
+    """What a callable is, is bound to, or names: in its closure, or of what it is bound to."""
     owner = _owner(function)
+    of_owner = getattr(owner, "__dict__", {})
     named = [function, owner]
     for plain in _functions(function):
-        for names in (plain.__globals__, getattr(owner, "__dict__", {})):
-            named += [names[name] for name in plain.__code__.co_names if name in names]
+        named += [of_owner[name] for name in plain.__code__.co_names if name in of_owner]
         for cell in plain.__closure__ or ():
             try:
                 named.append(cell.cell_contents)
             except ValueError:  # a cell that nothing was put into yet
                 continue
+    return named
+
+
+def _named_by(function: Callable) -> list[object]:
+    """That, and what has the name of a global among its own."""
+    named = _of_its_own(function)
+    for plain in _functions(function):
+        named += [plain.__globals__[name] for name in plain.__code__.co_names if name in plain.__globals__]
     return named
 
 
@@ -102,12 +110,11 @@ def tensors_named_by(function: Callable) -> list[torch.Tensor]:
 
 def tensors_read_by(function: Callable) -> list[torch.Tensor]:
     """Of those that it names: without globals that have but the name of some attribute (`p.data`, `batch.x`)."""
-    read, not_read = set(), set()
+    values = _of_its_own(function)
     for plain in _functions(function):
         names = {i.argval for i in dis.get_instructions(plain) if i.opname == "LOAD_GLOBAL"}
-        for name, value in plain.__globals__.items():
-            (read if name in names else not_read).add(id(value))
-    return [t for t in tensors_named_by(function) if id(t) in read or id(t) not in not_read]
+        values += [plain.__globals__[name] for name in names if name in plain.__globals__]
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 class Places:

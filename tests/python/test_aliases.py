@@ -146,3 +146,37 @@ def test_an_argument_that_was_computed_from_another_one_adds_to_its_gradient_onc
             function(x, x * 2).backward()
             seen.append(x.grad)
         assert_same(*seen)
+
+
+SHARED = torch.randn(4, 4)
+
+
+def times(tensor: Tensor):
+    def times_it(x: Tensor) -> Tensor:
+        return x @ tensor + 1
+
+    return times_it
+
+
+def test_a_closure_over_what_a_global_names_as_well():
+    function = times(SHARED)
+    fast = nimble.compile(function)
+    warm_up(fast, SHARED)
+    other = torch.randn(4, 4)
+    assert_same(fast(other), function(other))
+    assert_same(replay(fast, SHARED), function(SHARED))
+
+
+def test_more_places_than_the_cache_holds_run_eagerly_in_the_end():
+    pool = torch.randn(32, 4)
+
+    def beside_the_pool(row):
+        return row * 2 + pool.sum()
+
+    fast = nimble.compile(beside_the_pool)
+    with pytest.warns(nimble.FallbackWarning, match="elsewhere each time"):
+        for _ in range(3):
+            for row in pool:
+                assert_same(fast(row), beside_the_pool(row))
+    assert fast.stats["recordings"] < len(pool)
+    assert "elsewhere each time" in fast.explain()

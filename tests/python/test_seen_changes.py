@@ -290,3 +290,20 @@ def test_hooks_on_saved_tensors_see_what_they_see_in_eager():
         fast(x).sum().backward()
     assert fast.stats["replays"] > 0
     assert kept(fast, x) == kept(layer, x)
+
+
+@dataclasses.dataclass
+class Named:
+    name: str
+    layers: list
+
+    def __hash__(self):
+        return hash(self.name)
+
+
+def test_a_dataclass_that_says_itself_what_makes_it_equal_is_taken_at_its_word():
+    fast = nimble.compile(lambda x, named: x * len(named.layers))
+    x = torch.randn(3)
+    for _ in range(6):
+        fast(x, Named("two", [1, 2]))
+    assert fast.stats["recordings"] == 1 and fast.stats["replays"] > 0

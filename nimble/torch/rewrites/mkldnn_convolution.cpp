@@ -30,17 +30,24 @@ std::vector<std::int64_t> for_each_dimension(const Task& convolution, Argument n
   return given;
 }
 
-// Of lines oneDNN has no packed weights in PyTorch, and of volumes in half precision PyTorch's own calls are
-// quicker than those with packed weights. Depthwise transposed convolutions it does not know.
-bool has_kernel(const Task& task) {
-  const TensorRef& input = *tensor_argument(task, kInput);
+// Neither depthwise nor with more output padding than its stride explains.
+bool has_transposed_kernel(const Task& task) {
   const TensorRef& weight = *tensor_argument(task, kWeight);
   const bool depthwise = value_argument(task, kGroups).toInt() > 1 && weight.sizes[1] == 1;
+  const auto behind = for_each_dimension(task, kOutputPadding), stride = for_each_dimension(task, kStride);
+  return !depthwise && std::ranges::equal(behind, stride, std::ranges::less());
+}
+
+// Of lines oneDNN has no packed weights in PyTorch, and of volumes in half precision PyTorch's own calls are
+// quicker than those with packed weights.
+bool has_kernel(const Task& task) {
+  const TensorRef& input = *tensor_argument(task, kInput);
+  const bool transposed = value_argument(task, kTransposed).toBool();
   switch (input.sizes.size()) {
     case 4:
-      return !(value_argument(task, kTransposed).toBool() && depthwise);
+      return !transposed || has_transposed_kernel(task);
     case 5:
-      return !value_argument(task, kTransposed).toBool() && input.dtype == at::kFloat;
+      return !transposed && input.dtype == at::kFloat;
     default:
       return false;
   }

@@ -87,6 +87,11 @@ TEST_F(MkldnnKinds, NotTransposedDepthwise) {
   EXPECT_EQ(times(layer, {torch::randn({2, 6, 5, 7}), torch::randn({6, 1, 3, 3}), torch::randn({6})}), 0u);
 }
 
+TEST_F(MkldnnKinds, NotTransposedWithMoreOutputPaddingThanItsStride) {
+  const Layer layer = [](auto x, auto w, auto b) { return at::conv_transpose2d(x, w, b, 1, 0, 1, 1, 2); };
+  EXPECT_EQ(times(layer, transposed_), 0u);
+}
+
 TEST_F(MkldnnKinds, VolumesTakeSumsAndActivationsIn) {
   const Layer layer = [](auto x, auto w, auto b) {
     return (at::conv3d(x, w, b, 1, 1) + at::ones({2, 8, 3, 5, 7}, x.options())).relu();
