@@ -87,7 +87,8 @@ void Compiled::insert(std::shared_ptr<Entry> entry, Host& host) {
       entries_.pop_back();
       // Of one signature there are that many where arguments lie elsewhere each time.
       if (evicted.back()->signature == entries_.front()->signature)
-        note_dropped(*evicted.back(), "an argument lies in a tensor that the function reads itself, elsewhere each time");
+        note_dropped(*evicted.back(),
+                     "an argument lies in a tensor that the function reads itself, elsewhere each time");
       ++stats_.evictions;
       thrashes |= stats_.evictions == options_.cache_size;
     }
