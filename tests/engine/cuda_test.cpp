@@ -61,7 +61,9 @@ TEST_P(CompileOnCuda, AStepOfTrainingGivesEagersBits) {
       seen.push_back((compiled ? fast({x}) : step({x}))[0].clone());
     }
     for (const at::Tensor& parameter : net->parameters()) seen.push_back(parameter.detach().clone());
-    if (compiled) EXPECT_GE(fast.stats().replays, 5u) << fast.explain();
+    if (compiled) {
+      EXPECT_GE(fast.stats().replays, 5u) << fast.explain();
+    }
     return seen;
   };
   const Tensors eager = train(false), replayed = train(true);
