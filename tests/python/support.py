@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 
@@ -104,6 +104,16 @@ def set_random_states(states: list[Tensor]) -> None:
 def storages(tree: Any) -> set[int]:
     """Identities of the memory behind a pytree's tensors."""
     return {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)}
+
+
+def small_model() -> nn.Module:
+    """Of pictures of 4 by 4."""
+    layers = [nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 5)]
+    return nn.Sequential(*layers).eval()
+
+
+def picture() -> Tensor:
+    return torch.randn(2, 3, 4, 4)
 
 
 def replay(fast: Any, *args: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 import torch
-from support import assert_same, replay, warm_up
+from support import assert_same, picture, replay, small_model, warm_up
 from torch import nn
 from torch.autograd import forward_ad
 
@@ -19,20 +19,6 @@ import nimble
 def without_grad():
     with torch.no_grad():
         yield
-
-
-def small_model() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(3, 4, 3, padding=1),
-        nn.BatchNorm2d(4),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(64, 5),
-    ).eval()
-
-
-def picture() -> torch.Tensor:
-    return torch.randn(2, 3, 4, 4)
 
 
 class TestIsAModule:
